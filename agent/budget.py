@@ -1,4 +1,4 @@
-"""What a run, and each of its tasks, may take: dollars, tokens, evaluations, minutes."""
+"""Limits of a run and of each of its tasks: dollars, tokens, evaluations, minutes."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ class SpendingLimits(Record):
     minutes: PositiveFloat | None = None
 
     def replaced_by(self, other: "SpendingLimits") -> "SpendingLimits":
-        """This one, but for the limits that `other` has."""
+        """Return these limits with those that `other` sets replaced."""
         return self.model_copy(update=other.model_dump(exclude_none=True))
 
 
@@ -67,17 +67,17 @@ class Evaluations:
             self._had[task] += 1
 
     def done(self, task: str) -> None:
-        """None is kept for this task any more."""
+        """Release the evaluation that is kept for this task."""
         with self._lock:
             self._kept.discard(task)
 
     def left(self, task: str) -> int | None:
-        """How many can be begun on a task, just now; None is no limit."""
+        """Return the number that can be begun on a task now; None means no limit."""
         with self._lock:
             return min((max(0, left) for left, _ in self._limits(task, keep=True)), default=None)
 
     def spent(self, task: str) -> str | None:
-        """Why none can be begun on a task, just now; None where one can."""
+        """Return the reason why none can be begun on a task now; None if one can."""
         with self._lock:
             return next((said for left, said in self._limits(task, keep=True) if left < 1), None)
 
@@ -87,7 +87,7 @@ class Evaluations:
                 raise BudgetSpent(said)
 
     def _limits(self, task: str, keep: bool) -> Iterator[tuple[int, str]]:
-        """What each limit leaves a task, one kept for its winner or not, and what to say when it is none."""
+        """Yield what each limit leaves for a task, less one if `keep`, and the message for none."""
         if self._task is not None:
             left = self._task - self._had[task] - keep
             yield left, f"{self._task} evaluations are spent on this task, or kept for its winner"
@@ -98,7 +98,7 @@ class Evaluations:
 
 
 def deadline(max_minutes: float | None) -> Callable[[], str | None]:
-    """A budget that runs out `max_minutes` from now."""
+    """Return a check that gives a reason once `max_minutes` from now have passed."""
     end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
 
     def check() -> str | None:

@@ -59,7 +59,7 @@ Begun = tuple[RunFolder, RunDatabase, LocalEvaluator, RunConfig]
 
 @contextmanager
 def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
-    """A new run; what cannot work is said before anything is begun."""
+    """Begin a new run; its options are checked before anything is created."""
     config = config.resolved()
     config.check()
     if (roles := config.model.roles()) is not None:
@@ -83,7 +83,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
 
 @contextmanager
 def _resumed(config: RunConfig, path: Path) -> Iterator[Begun]:
-    """A run that was begun before, with what is given now."""
+    """Resume a run, with the options that are given now."""
     config.require_only("resume")
     with RunFolder.resume(path) as folder, RunDatabase.open(folder.database) as database:
         config = RunConfig.recorded(database).revised_by(config)
@@ -105,7 +105,7 @@ def _models(config: RunConfig, database: RunDatabase, evaluator: LocalEvaluator)
 
 
 def _learned_if_readable(config: RunConfig, evaluator: LocalEvaluator) -> Learned:
-    """What other runs have found; they could be read when the run began, which must not hang on them."""
+    """Read the lessons of other runs; a resumed run goes on without those that cannot be read any more."""
     try:
         return _learned(config, evaluator.target.fingerprint.chip)
     except StorageError as error:
@@ -114,7 +114,7 @@ def _learned_if_readable(config: RunConfig, evaluator: LocalEvaluator) -> Learne
 
 
 def _learned(config: RunConfig, chip: str) -> Learned:
-    """What is of use on this chip. Raises StorageError."""
+    """Read the lessons of other runs that hold on this chip. Raises StorageError."""
     effects: list[Effect] = []
     known: list[Example] = []
     for path in config.tuner.learn_from:

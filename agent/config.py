@@ -60,7 +60,7 @@ class TaskOptions(Section):
     kernelbench_dir: KernelbenchDir = None
 
     def resolve(self) -> list[Task]:
-        """Raises UsageError where a name is not that of a task."""
+        """Return the tasks of all names. Raises UsageError for an unknown name."""
         return sources.resolve(
             list(self.tasks),
             suite=self.suite,
@@ -170,7 +170,7 @@ class BudgetOptions(Section):
 
 
 class EvaluationOptions(Section):
-    """How candidates are evaluated. `device` and `chips` are what the target means on this machine."""
+    """Options of evaluation. `device` and `chips` are resolved from the target on this machine."""
 
     target: AnyTarget = "cpu"
     baselines: Baselines = None
@@ -192,14 +192,14 @@ class EvaluationOptions(Section):
         return "cuda:0" if self.chips else self.device
 
     def resolved(self) -> Self:
-        """These options with all that depends on this machine. Raises UsageError."""
+        """Fill in all that depends on this machine. Raises UsageError."""
         device, chips = with_or_without_gpu(self.target)
         found = self.model_copy(update={"device": device, "chips": chips})
         baselines, _ = found._protocol()
         return found.model_copy(update={"baselines": list(baselines)})
 
     def evaluator(self) -> LocalEvaluator:
-        """Raises UsageError."""
+        """Start an evaluator with these options. Raises UsageError."""
         _, protocol = self._protocol()
         return start_evaluator(
             cache=cache_folder(),
@@ -210,7 +210,7 @@ class EvaluationOptions(Section):
         )
 
     def check(self) -> None:
-        """Raises UsageError."""
+        """Check the options. Raises UsageError."""
         self._protocol()
         check_limits(self.compile_limit)
 
@@ -221,7 +221,7 @@ class EvaluationOptions(Section):
 
 
 class ExecutionOptions(Section):
-    """How the work is done this time; it may be done otherwise when a run goes on."""
+    """Options of execution, which may change when a run is resumed."""
 
     workers: Annotated[int | None, typer.Option(help="Evaluations at a time.", show_default="a few")] = None
     tasks_at_once: Annotated[
@@ -234,7 +234,7 @@ class ExecutionOptions(Section):
     tokens_a_minute: Annotated[float | None, typer.Option(help="Token limit of the endpoint.")] = None
 
     def check(self) -> None:
-        """Raises UsageError."""
+        """Check the options. Raises UsageError."""
         if self.workers is not None and not 1 <= self.workers <= most_slots():
             raise UsageError(
                 f"--workers {self.workers} is not for this machine",
@@ -256,7 +256,7 @@ class OutputOptions(Section):
 
 
 class RunConfig(Section):
-    """All that a run is asked to do. Its record, without `output`, is what --resume goes by."""
+    """Configuration of a run. Its record, without `output`, is what --resume reads."""
 
     tasks: TaskOptions = TaskOptions()
     model: ModelOptions = ModelOptions()
@@ -269,7 +269,7 @@ class RunConfig(Section):
 
     @classmethod
     def recorded(cls, database: RunDatabase) -> Self:
-        """The config of a run. Raises StorageError where another version wrote one that this cannot read."""
+        """Read the config of a run. Raises StorageError for one of another version that this cannot read."""
         try:
             return cls.model_validate(from_flat(database.settings))
         except (ValidationError, TypeError, KeyError, AttributeError):
@@ -283,7 +283,7 @@ class RunConfig(Section):
         return self.model_dump(mode="json", exclude={"output"})
 
     def resolved(self) -> Self:
-        """This config with all that depends on this machine filled in. Raises UsageError."""
+        """Fill in all that depends on this machine. Raises UsageError."""
         evaluation = self.evaluation.resolved()
         model = {
             "language": self._languages(evaluation.written_for),
@@ -294,7 +294,7 @@ class RunConfig(Section):
         )
 
     def revised_by(self, new: "RunConfig") -> Self:
-        """This config, of a run that goes on, with what is given now; limits hold until others are given."""
+        """Return the config of a resumed run with the `new` options; limits hold until others are given."""
         limits = {name: getattr(new.budget, name) for name in new.budget.model_fields_set}
         update = {
             "budget": self.budget.model_copy(update=limits),
@@ -304,7 +304,7 @@ class RunConfig(Section):
         return self._learning_from(new.tuner.learn_from).model_copy(update=update)
 
     def require_only(self, option: Literal["resume", "replay"]) -> None:
-        """Raises UsageError where anything else is given beside an option that takes a run as it is."""
+        """Check that nothing is given beside an option that takes a run as it is. Raises UsageError."""
         allowed = {option, *(_REVISABLE if option == "resume" else _OF_A_REPLAY)}
         for other in given(self):
             if not {other.name, other.section} & allowed:
@@ -321,7 +321,7 @@ class RunConfig(Section):
         return cast(Language, own[0] if own else usual)
 
     def check(self) -> None:
-        """Raises UsageError or MissingPrerequisite where the run cannot be worked on."""
+        """Check that the run can be executed. Raises UsageError, MissingPrerequisite."""
         model, tuner = self.model, self.tuner
         self.evaluation.check()
         self.execution.check()

@@ -31,7 +31,7 @@ _LIMITS = {"run_limit": "", "task_limit": "_per_task"}
 
 
 def from_flat(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """The record in sections. Raises KeyError for a field that no version wrote."""
+    """Return the record in sections. Raises KeyError for a field that no version wrote."""
     if not recorded or isinstance(recorded.get("search"), Mapping):
         return dict(recorded)
     sections: dict[str, dict[str, Any]] = {"model": {}, "budget": {}}

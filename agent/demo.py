@@ -45,7 +45,7 @@ def demo(
 
 
 def _written(task: Task, evaluator: LocalEvaluator, out: Path) -> Candidate:
-    """The builtin coder's candidate, in the file too. Raises StorageError."""
+    """Write the builtin coder's candidate to the file, and return it. Raises StorageError."""
     from kernelwright.agent.builtin.coder import BuiltinCoder
     from kernelwright.agent.tracing import trace
 
@@ -60,7 +60,7 @@ def _written(task: Task, evaluator: LocalEvaluator, out: Path) -> Candidate:
 
 
 def lines(task: Task, candidate: Candidate, evaluation: Evaluation, out: Path) -> list[str]:
-    """What was optimized, the verdict, the speedup, the file of the kernel, and the next command."""
+    """Return the task, the verdict, the speedup, the file of the kernel and the next command, one a line."""
     said = [f"Task      {task.id}", f"Verdict   {evaluation.verdict}: {evaluation.reason}"]
     speedup = evaluation.speedup.eager if evaluation.speedup is not None else None
     if speedup is not None:

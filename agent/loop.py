@@ -15,7 +15,7 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task
 
 
 @dataclass
-class Loop:
+class TaskLoop:
     """Optimizes one task after another. Everything it holds is shared by all tasks."""
 
     coders: Mapping[str, Coder]  # by the names that requests have for them
@@ -135,6 +135,6 @@ class Loop:
 
 
 def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | None:
-    """The evaluation of a candidate that was tried before; it takes no time."""
+    """Return the evaluation of a candidate that was tried before, with stages of zero seconds."""
     same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
     return same[0].model_copy(update={"stages": Stages()}) if same else None

@@ -29,7 +29,7 @@ class PooledBuiltinCoder:
         return self.pool.ask(task, partial(self._propose, task, own, advice, sample), task.id).result()
 
     def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
-        """The reference, where the best is this coder's and slower for certain."""
+        """Return the reference if the best is this coder's and certainly slower."""
         advice = fallback_advice(best, history) if best.candidate.schedule else None
         return self.propose(task, history, advice) if advice is not None else None
 

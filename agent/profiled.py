@@ -15,7 +15,7 @@ _ALL = 0.95  # of the time in its own kernels, above which one kernel has all of
 
 class ProfilingPool(EvaluationPool):
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        """Of what was timed: the roofline, and what can be read in a second or so."""
+        """Profile a timed candidate: the roofline, and all that takes about a second."""
         if evaluation.timing is None:
             return None
         take = partial(_profile, task=task, candidate=candidate, evaluation=evaluation)

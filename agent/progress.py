@@ -18,7 +18,7 @@ from rich.progress import (
 
 from kernelwright.results.outputs import write_outputs
 from kernelwright.results.report.closing import closing_lines
-from kernelwright.results.report.contents import Report
+from kernelwright.results.report.contents import RunReport
 from kernelwright.results.report.formats import show
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
@@ -74,7 +74,7 @@ def reported(folder: RunFolder, database: RunDatabase, as_json: bool) -> Iterato
             yield progress
     finally:
         summary = write_outputs(folder, database)
-    report = Report.read(database)
+    report = RunReport.read(database)
     complete = all(entry.state is not TaskState.pending for entry in database.tasks())
     if as_json:
         print(summary.model_dump_json())

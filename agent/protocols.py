@@ -12,9 +12,9 @@ from kernelwright.results.store import records
 
 @dataclass(frozen=True)
 class Attempt:
-    """A candidate with what was found out about it. `profile` is None where none was taken.
+    """A candidate with its evaluation. `profile` is None if none was taken.
 
-    `advice` is what the candidate was asked for with.
+    `advice` is the advice with which the candidate was requested.
     """
 
     candidate: Candidate
@@ -23,14 +23,14 @@ class Attempt:
     advice: Advice | None = None
 
 
-def searched(recorded: Iterable[records.Attempt]) -> list[Attempt]:
-    """A task's attempts as a search sees them: without those that only confirm one."""
+def searched(recorded: Iterable[records.RecordedAttempt]) -> list[Attempt]:
+    """Return a task's attempts as a search sees them, without those that only confirm one."""
     found = (attempt for attempt in recorded if not attempt.confirms)
     return [Attempt(a.candidate, a.evaluation, a.profile, a.advice) for a in found]
 
 
 class NoCandidate(Exception):  # noqa: N818 - what happened
-    """What a coder came up with is no candidate: the `reason`, and all the same as one, to be recorded."""
+    """The coder's output is invalid, for this `reason`; it is recorded as a candidate all the same."""
 
     def __init__(self, candidate: Candidate, reason: str) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
 
 
 class ProfilingEvaluator(Evaluator, Protocol):
-    """Where candidates are evaluated and profiled. Many threads may ask, and wait for their turn."""
+    """Evaluator that also profiles. Thread-safe; calls wait for their turn."""
 
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
         """Return what can be told quickly of a candidate that was evaluated; None if it was not timed."""
@@ -51,14 +51,14 @@ class Coder(Protocol):
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
-        """The next candidate; the first one has an empty history and no advice. Raises NoCandidate.
+        """Return the next candidate; the first has an empty history and no advice. Raises NoCandidate.
 
-        `sample` tells requests apart that are alike otherwise, and whose candidates should differ.
+        `sample` distinguishes requests that are otherwise equal, and whose candidates should differ.
         """
         ...
 
     def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
-        """A candidate to submit instead of the `best`, confirmed one; None where that is good enough."""
+        """Return a candidate to submit instead of the confirmed `best`; None if that is good enough."""
         ...
 
 
@@ -66,7 +66,7 @@ class Ranker(Protocol):
     """Estimates speedups from all that was measured of a task, rather than each from its own measurement."""
 
     def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
-        """Expected speedups over eager by the candidates' sha256; without those it can say nothing about."""
+        """Return expected speedups over eager by the candidates' sha256; unknown ones are left out."""
         ...
 
 
@@ -82,15 +82,15 @@ class Judge(Protocol):
     """Says what to change next."""
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
-        """What to do next; None when nothing sensible is left to try."""
+        """Return advice for the next candidate; None when nothing sensible is left to try."""
         ...
 
 
 class BranchingJudge(Judge, Protocol):
-    """One that has several pieces of advice on one attempt."""
+    """Judge with several pieces of advice on one attempt."""
 
     def advise_on(
         self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
     ) -> Advice:
-        """Advice on an attempt of the history, other than what has been advised `besides`."""
+        """Return advice on an attempt of the history, other than what has been advised `besides`."""
         ...

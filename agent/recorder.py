@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernelwright.agent.progress import RunProgress
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.memory import Memory
+from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import LEAST_OWN, Advice, Task
 from kernelwright.results.formatting import headline
@@ -24,12 +24,12 @@ class DatabaseRecorder:
     timing_lock: TimingLock
     progress: RunProgress
     stopped: threading.Event
-    memory: Memory | None
+    memory: LessonMemory | None
 
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
     ) -> None:
-        """Raises Stopped in a run that is being ended, whose workers may have been killed."""
+        """Record an attempt. Raises Stopped if the run is ending, as its workers may have been killed."""
         if self.stopped.is_set():
             raise Stopped
         evaluation = attempt.evaluation

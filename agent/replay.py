@@ -85,7 +85,7 @@ class ReplayedEvaluations(ProfilingPool):
         candidate: Candidate,
         measurement: Measurement = Measurement(),
     ) -> Evaluation:
-        """Raises BudgetSpent for a candidate that the run did not come to."""
+        """Return the recorded evaluation. Raises BudgetSpent for a candidate that the run did not reach."""
         confirms = measurement.effort is None  # a search times with less than the protocol's own
         found = self._found.get((task.id, candidate.sha256, confirms))
         if found is None:
@@ -97,7 +97,7 @@ class ReplayedEvaluations(ProfilingPool):
 
 
 def differences(recorded: RunDatabase, replayed: RunDatabase) -> list[str]:
-    """Where two runs of the same tasks decided otherwise, a line each; empty for a faithful replay."""
+    """List the decisions in which two runs of the same tasks differ; empty for a faithful replay."""
     found = []
     for task in recorded.tasks():
         before, after = (

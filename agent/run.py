@@ -12,7 +12,7 @@ from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
 from kernelwright.agent.llm.model import ModelError
 from kernelwright.agent.llm.session import ModelSession
-from kernelwright.agent.loop import Loop
+from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import RunProgress
@@ -20,7 +20,7 @@ from kernelwright.agent.protocols import Coder, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.search import Search, Team
 from kernelwright.agent.tuner.advise import RulesJudge
-from kernelwright.agent.tuner.memory import NOTHING, Learned, Memory, RecordedRanking
+from kernelwright.agent.tuner.memory import NOTHING, Learned, LessonMemory, RecordedRanking
 from kernelwright.agent.tuner.posterior import PosteriorRanker
 from kernelwright.agent.tuner.random_forest import Surrogate
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
@@ -57,12 +57,12 @@ class Run:
             self.begun,
             [entry.task.id for entry in self.pending],
         )
-        told = Memory(database, learned.effects)
+        told = LessonMemory(database, learned.effects)
         memory = told if config.tuner.memory else None
         by_surrogate = config.tuner.rank_by == "surrogate"
         ranking = RecordedRanking(told, Surrogate(learned.examples)) if by_surrogate else None
         coders, search = self._coders_and_search(memory, ranking)
-        self.loop = Loop(
+        self.loop = TaskLoop(
             coders=coders,
             search=search,
             evaluator=pool,
@@ -150,7 +150,7 @@ class Run:
         return True
 
     def _coders_and_search(
-        self, memory: Memory | None, ranking: RecordedRanking | None
+        self, memory: LessonMemory | None, ranking: RecordedRanking | None
     ) -> tuple[Mapping[str, Coder], Search]:
         """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
         options, hold = self.config.search, frozenset(self.config.tuner.hold)

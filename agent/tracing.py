@@ -14,7 +14,7 @@ _TIMEOUT_S = 300.0
 
 
 def trace(pool: WorkerPool, task: Task) -> Graph:
-    """The graph of a task's reference. Raises Untraceable, or TaskError when the reference fails."""
+    """Trace the graph of a task's reference. Raises Untraceable, or TaskError when the reference fails."""
     # With torch.export: seconds, once instead of for each task.
     pool.import_first(("kernelwright.agent.builtin.frontend.trace",))
     with pool.start("oracle", "kernelwright.agent.tracing:serve") as worker:

@@ -8,14 +8,14 @@ from kernelwright.kernelbench.records import Task, Verdict
 
 
 class AsMeasured:
-    """Ranker that knows no more of candidates than their own measurements."""
+    """Ranker that knows nothing beyond the candidates' own measurements."""
 
     def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
         return {}
 
 
 def winner(left: Sequence[Attempt], expected: Mapping[str, float]) -> Attempt | None:
-    """The best of what is left; where the ranker knows that one, the best of all that it knows."""
+    """Return the best attempt; if the ranker knows it, the best of those that the ranker knows."""
     best = best_of(left)
     if best is None or best.candidate.sha256 not in expected:
         return best
@@ -24,7 +24,7 @@ def winner(left: Sequence[Attempt], expected: Mapping[str, float]) -> Attempt | 
 
 
 def rivals(confirmed: Attempt, left: Sequence[Attempt], expected: Mapping[str, float]) -> list[Attempt]:
-    """The one attempt, if any, that may be faster than the winner was the second time, the likeliest."""
+    """Return the attempt, if any, that is likeliest to be faster than the winner's second measurement."""
     speedup = confirmed.evaluation.speedup
     if speedup is None or speedup.eager is None:
         return []

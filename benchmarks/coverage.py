@@ -55,7 +55,7 @@ def _coverage(pool: WorkerPool, task: Task, candidate: Candidate) -> Coverage | 
 
 
 def section(by_task: Mapping[str, Coverage]) -> str:
-    """A Markdown section with the shares of own kernels, a row a task and one for the mean."""
+    """Return a Markdown section with the shares of own kernels, a row a task and one for the mean."""
     rows = [(task, each.bytes_share, each.flops_share) for task, each in by_task.items()]
     if rows:
         rows.append(("mean", *mean_shares(tuple(by_task.values()))))

@@ -22,7 +22,7 @@ def publish(
 
 
 def made_by(command: str, machine: Fingerprint) -> str:
-    """The sentence that says how a table was made, and where."""
+    """Return the sentence that says how and where a table was made."""
     return (
         f"Made by `python -m benchmarks {command}` on {machine.chip}, {machine.threads} threads, "
         f"{machine.last_level_cache_bytes >> 20} MiB last-level cache, torch {machine.torch}, "
@@ -36,7 +36,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def percent(value: float) -> str:
-    """A share as a percentage with two digits after the point."""
+    """Format a share as a percentage with two digits after the point."""
     return f"{100 * value:.2f}%"
 
 

@@ -16,12 +16,12 @@ SAMPLE = CPU / "upstream.txt"  # the upstream problems that `draw` chose, with t
 
 
 def suite_run(level: int) -> Path:
-    """The folder of the run that `suite` makes of a level."""
+    """Return the folder of the run that `suite` makes of a level."""
     return Path("runs") / f"bench-suite-level{level}"
 
 
 def upstream_run() -> Path:
-    """The folder of the run that `upstream` makes of the sample."""
+    """Return the folder of the run that `upstream` makes of the sample."""
     digest = hashlib.sha256(SAMPLE.read_bytes()).hexdigest()[:8] if SAMPLE.exists() else "none"
     return Path("runs") / f"bench-upstream-{digest}"
 

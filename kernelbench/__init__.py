@@ -1,1 +1,1 @@
-"""Tasks and the evaluator: what is to be optimized, and the referee of who did it how well."""
+"""Tasks and their evaluator: the problems to optimize, and the referee that verifies and times solutions."""

@@ -8,13 +8,13 @@ from kernelwright.kernelbench.records import Candidate, Language
 
 
 def language_of(source: str) -> Language:
-    """The language of the kernels that a file defines; "torch" where there are none, or it is no Python."""
+    """Return the language of a file's kernels; "torch" if there are none, or it is not Python."""
     file = kernel_file(source)
     return "torch" if file is None else file.language
 
 
 def candidate_from_file(path: Path) -> Candidate:
-    """Raises UsageError when the file cannot be read."""
+    """Read a candidate. Raises UsageError if the file cannot be read."""
     try:
         source = path.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The commands of the ground floor: tasks, evaluate."""
+"""The commands `tasks` and `evaluate`."""
 
 import json
 import math
@@ -69,7 +69,7 @@ OwnKernels = Annotated[
     typer.Option(
         "--require-own-kernels",
         metavar="X",
-        help="Reject candidates with less of their time, 0 to 1, in own kernels.",
+        help="Least share of time, 0 to 1, in own kernels.",
     ),
 ]
 EffortName = Annotated[str, typer.Option("--effort", help="Effort of timing: quick, full or thorough.")]
@@ -79,7 +79,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="RATE",
-        help="Time calls one by one, as a server gets them, after random pauses of 1/RATE s on average.",
+        help="Time calls one at a time, like a server's, after random pauses of 1/RATE s on average.",
     ),
 ]
 CheckFirst = Annotated[
@@ -89,7 +89,7 @@ CheckFirst = Annotated[
         help="Check CUDA C++ in emulation before it runs on the GPU.",
     ),
 ]
-TargetName = Annotated[str, typer.Option(help="The device: cpu, or cuda:0, where there is a GPU.")]
+TargetName = Annotated[str, typer.Option(help="Target device: cpu, or cuda:0 for the first GPU.")]
 AnyTarget = Annotated[
     str,
     typer.Option(
@@ -100,24 +100,23 @@ AnyTarget = Annotated[
 
 def tasks(
     suite: Annotated[
-        str | None, typer.Option(help="builtin, builtin:level1, kernelbench:2, a list file, …")
+        str | None,
+        typer.Option(help="Suite to list: builtin, builtin:level1, kernelbench:2, or a list file."),
     ] = None,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Find tasks that measure nothing, by running them.")
+        bool, typer.Option("--audit", help="Run the tasks to find those that measure nothing.")
     ] = False,
     mutations: Annotated[
         bool,
-        typer.Option(
-            "--mutations", help="Find what a kernel could leave out of a task and be called correct."
-        ),
+        typer.Option("--mutations", help="Find mutations of a task that would still be judged correct."),
     ] = False,
     overrides: Overrides = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
-    """List tasks; with --audit or --mutations, find those whose speedups would say nothing, or too much."""
+    """List tasks; with --audit or --mutations, find those with meaningless or inflated speedups."""
     if audit and mutations:
-        raise UsageError("--audit and --mutations are two questions", "ask one after the other")
+        raise UsageError("--audit and --mutations cannot be combined", "run one after the other")
     if audit or mutations:
         return _examine(suite or "builtin", overrides, kernelbench_dir, as_json, mutations)
     listings = sources.catalogue(suite, kernelbench_dir=kernelbench_dir)
@@ -152,7 +151,7 @@ def _examine(
                     found[task.id], said = result.model_dump(), _unnoticed(result)
                 else:
                     findings = oracle.audit()
-                    found[task.id], said = findings, "; ".join(findings) or "measures what it says"
+                    found[task.id], said = findings, "; ".join(findings) or "no problem found"
                     said += "".join(f" ({effect})" for effect in oracle.effects)
             except KernelwrightError as error:
                 said = f"cannot be run: {error.message}"
@@ -166,15 +165,15 @@ def _examine(
 
 
 def _unnoticed(mutations: Mutations) -> str:
-    """Which mutations would not be noticed, a line each."""
+    """Return the mutations that would go unnoticed, a line each."""
     changing = sum(mutation.changes for mutation in mutations.tried)
     unnoticed = mutations.unnoticed
-    first = f"{changing - len(unnoticed)} of {changing} mutations would be noticed"
+    first = f"{changing - len(unnoticed)} of {changing} mutations would be detected"
     return "\n  ".join([first, *map(str, unnoticed)])
 
 
 def evaluate(
-    task: Annotated[str, typer.Argument(help="A task: path, builtin:level1/softmax, kernelbench:2/40.")],
+    task: Annotated[str, typer.Argument(help="A task: a path, builtin:level1/softmax or kernelbench:2/40.")],
     candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
     target: AnyTarget = "cpu",
     overrides: Overrides = None,
@@ -188,7 +187,7 @@ def evaluate(
     sanitize: Annotated[
         str | None,
         typer.Option(
-            help="On a GPU, first run it under compute-sanitizer: memcheck, racecheck, initcheck, synccheck."
+            help="Tool of compute-sanitizer to run first on a GPU: memcheck, racecheck, initcheck, synccheck."
         ),
     ] = None,
     check_first: CheckFirst = False,
@@ -220,7 +219,7 @@ def evaluate(
 def one_task(
     name: str, overrides: Sequence[str] | None, precision: Precision, kernelbench_dir: Path | None
 ) -> Task:
-    """Raises UsageError where the name is not that of one task."""
+    """Return the task of this name. Raises UsageError if it does not name exactly one."""
     chosen = sources.resolve(
         [name],
         kernelbench_dir=kernelbench_dir,
@@ -228,7 +227,7 @@ def one_task(
         precision=precision,
     )
     if len(chosen) != 1:
-        raise UsageError(f"'{name}' names {len(chosen)} tasks", "name one; `run` takes many")
+        raise UsageError(f"'{name}' names {len(chosen)} tasks", "name one task; `run` takes several")
     return chosen[0]
 
 
@@ -241,22 +240,22 @@ def check_protocol(
     device: str = "cpu",
     check_first: bool = False,
 ) -> tuple[tuple[str, ...], Protocol]:
-    """The baselines and the protocol that the options ask for. Raises UsageError."""
+    """Return the baselines and the protocol of these options. Raises UsageError."""
     for name in baselines or []:
         if name not in ALL_BASELINES:
-            raise UsageError(f"there is no baseline '{name}'", f"choose {', '.join(ALL_BASELINES)}")
+            raise UsageError(f"unknown baseline '{name}'", f"use one of {', '.join(ALL_BASELINES)}")
         if name == "cuda-graphs" and device == "cpu":
-            raise UsageError("the baseline cuda-graphs needs a GPU", "give --target cuda:0, or leave it out")
+            raise UsageError("the baseline cuda-graphs needs a GPU", "use --target cuda:0, or leave it out")
     if not 0 <= own_kernels <= 1:
-        raise UsageError(f"--require-own-kernels {own_kernels:g} is no share", "give a number from 0 to 1")
+        raise UsageError(f"invalid --require-own-kernels {own_kernels:g}", "use a number from 0 to 1")
     if effort not in EFFORTS:
-        raise UsageError(f"there is no effort '{effort}'", f"choose {', '.join(EFFORTS)}")
+        raise UsageError(f"unknown effort '{effort}'", f"use one of {', '.join(EFFORTS)}")
     if arrivals_per_s is not None and not 1 <= arrivals_per_s <= 1000:
-        raise UsageError(f"--server {arrivals_per_s:g} is no rate", "give calls a second, 1 to 1000")
+        raise UsageError(f"invalid --server {arrivals_per_s:g}", "use 1 to 1000 calls a second")
     if check_first and device == "cpu":
         raise UsageError(
-            "--check-first comes before a GPU, and none is asked for",
-            "leave it out; without a GPU --target cuda is that check",
+            "--check-first needs a GPU target",
+            "leave it out; without a GPU --target cuda makes the same check",
         )
     return tuple(baselines or BASELINES), Protocol(
         caches=caches,
@@ -268,51 +267,51 @@ def check_protocol(
 
 
 def check_limits(compile_s: float) -> Limits:
-    """Raises UsageError."""
+    """Return the limits. Raises UsageError."""
     if not 0 < compile_s < math.inf:
-        raise UsageError(f"--compile-limit {compile_s:g} is no limit", "give seconds, above 0")
+        raise UsageError(f"invalid --compile-limit {compile_s:g}", "use a number of seconds above 0")
     return Limits(compile_s=compile_s)
 
 
 def check_sanitizer(tool: str, device: str) -> str:
-    """Raises UsageError, and MissingPrerequisite where compute-sanitizer is not installed."""
+    """Return the tool. Raises UsageError, MissingPrerequisite if compute-sanitizer is not installed."""
     if tool not in sanitizer.TOOLS:
-        raise UsageError(f"compute-sanitizer has no tool '{tool}'", f"choose {', '.join(sanitizer.TOOLS)}")
+        raise UsageError(
+            f"unknown tool of compute-sanitizer: '{tool}'", f"use one of {', '.join(sanitizer.TOOLS)}"
+        )
     if device == "cpu":
-        raise UsageError("compute-sanitizer looks at GPU kernels", "give --target cuda:0, or leave it out")
+        raise UsageError("compute-sanitizer needs a GPU", "use --target cuda:0, or leave it out")
     sanitizer.require()
     return tool
 
 
 def check_target(name: str) -> str:
-    """The device that a target's name means: "cuda" is the first GPU. Raises UsageError."""
+    """Return the device of a target: "cuda" is the first GPU. Raises UsageError."""
     found = re.fullmatch(r"cpu|cuda(:\d+)?", name)
     if found is None:
-        raise UsageError(f"there is no target '{name}'", "use --target cpu, or cuda:0 for the first GPU")
+        raise UsageError(f"unknown target '{name}'", "use --target cpu, or cuda:0 for the first GPU")
     return "cuda:0" if name == "cuda" else name
 
 
 def with_or_without_gpu(name: str) -> tuple[str, tuple[str, ...]]:
-    """The device that a target means, and the chips to build for where kernels are not timed.
+    """Return the device of a target, and the chips to build for if kernels are not timed.
 
-    "cuda" is the first GPU, or where there is none the CPU, with kernels in emulation; "sm_90" always is
-    that. Raises UsageError.
+    "cuda" is the first GPU, or without one the CPU, with kernels in emulation; "sm_90" always is that. Raises
+    UsageError.
     """
     if name.startswith("sm_"):
         if name not in CHIPS:
-            raise UsageError(
-                f"the limits of the chip '{name}' are not known", f"name one of {', '.join(CHIPS)}"
-            )
+            raise UsageError(f"unknown chip '{name}'", f"use one of {', '.join(CHIPS)}")
         return "cpu", (name,)
     if name == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
         chips = ", ".join(DEFAULT_CHIPS)
-        log.print(f"there is no GPU here: kernels are emulated, not timed, and built for {chips}")
+        log.print(f"no GPU found: kernels are emulated, not timed, and built for {chips}")
         return "cpu", DEFAULT_CHIPS
     return check_target(name), ()
 
 
 def show(evaluation: Evaluation) -> None:
-    """What `evaluate` prints of an evaluation."""
+    """Print an evaluation."""
     out = Console(highlight=False)
     fine = evaluation.verdict is Verdict.correct
     if evaluation.verdict is Verdict.unmeasured:
@@ -344,7 +343,7 @@ def show(evaluation: Evaluation) -> None:
     for name, twin in timing.same_code.items() if timing is not None else ():
         out.print(f"  {name} is the same code as {twin}", markup=False)
     if timing is not None and evaluation.target.ceilings.busy:
-        out.print("  the machine was busy when its ceilings were measured: they may be too low", markup=False)
+        out.print("  the ceilings were measured on a busy machine and may be too low", markup=False)
     if (numbers := evaluation.correctness) is not None and numbers.error is not None:
         own = (
             f"; the reference's own {numbers.reference_error:.2g}"
@@ -355,20 +354,20 @@ def show(evaluation: Evaluation) -> None:
         said = f"{numbers.inputs_tried} inputs, error at most {numbers.error:.2g} of the budget{where}{own}"
         out.print(f"  numerics       {said}", markup=False, soft_wrap=True)
         if numbers.weights != "name":
-            out.print(f"  weights        not matched by name, but by {numbers.weights}", markup=False)
+            out.print(f"  weights        matched by {numbers.weights}, not by name", markup=False)
     if evaluation.launched:
         out.print(f"  ran            {', '.join(evaluation.launched)}", markup=False, soft_wrap=True)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
     if evaluation.needs_default_dtype:
-        advice = "name the dtype of each tensor that it makes"
-        out.print(f"  default dtype  float32 is needed: {advice}", markup=False, soft_wrap=True)
+        advice = "specify the dtype of each tensor it creates"
+        out.print(f"  default dtype  must be float32: {advice}", markup=False, soft_wrap=True)
     problems: dict[str, list[str]] = {}  # chips that have the same
     for build in evaluation.builds:
         for kernel in build.kernels:
             out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False, soft_wrap=True)
         if build.problem:
-            state = "does not build" if build.ok is False else "not known"
+            state = "does not build" if build.ok is False else "unknown"
             problems.setdefault(f"{state}: {build.problem}", []).append(build.chip)
     for problem, chips in problems.items():
         out.print(f"  {', '.join(chips)} {problem}", markup=False, soft_wrap=True)

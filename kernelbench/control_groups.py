@@ -1,4 +1,4 @@
-"""What control groups leave this process of the machine: CPU time and memory, as in a container.
+"""Limits of control groups on this process, as in a container: CPU time and memory.
 
 Version 2 has cpu.max and memory.max (https://docs.kernel.org/admin-guide/cgroup-v2.html), version 1
 cpu.cfs_quota_us and memory.limit_in_bytes. A group's limits hold for all groups below it, so those of its
@@ -14,7 +14,7 @@ OWN = Path("/proc/self/cgroup")
 
 
 def cpu_quota() -> float | None:
-    """CPUs that the processes of this process's groups may keep busy together; None without a limit."""
+    """Return the CPUs that this process's groups may keep busy together; None without a limit."""
     quotas = []
     for folder in _folders("cpu"):
         with contextlib.suppress(OSError, ValueError):  # "max" is no number
@@ -28,7 +28,7 @@ def cpu_quota() -> float | None:
 
 
 def memory_limits() -> list[tuple[int, int]]:
-    """What each group allows and what is taken of it, in bytes; files that can be read again do not count."""
+    """Return each group's memory limit and usage in bytes; usage excludes reclaimable file cache."""
     found = []
     for folder in _folders("memory"):
         for most, taken in (
@@ -43,7 +43,7 @@ def memory_limits() -> list[tuple[int, int]]:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """This process's group of version 2 and its group of version 1's `controller`, with their parents."""
+    """Yield this process's group of version 2 and of version 1's `controller`, with their parents."""
     paths = {"": "/", controller: "/"}  # of version 2, of version 1
     with contextlib.suppress(OSError, ValueError):
         for line in OWN.read_text().splitlines():

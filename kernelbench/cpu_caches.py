@@ -1,4 +1,4 @@
-"""The caches of this machine's CPUs, as far as Linux tells of them."""
+"""The caches of this machine's CPUs, as Linux describes them."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 @dataclass(frozen=True)
 class CpuCache:
-    """`kind`: Data, Instruction or Unified. `ways`, `line_bytes`: 0 where they are not told."""
+    """A cache of a CPU. `kind`: Data, Instruction or Unified; `ways`, `line_bytes`: 0 if unknown."""
 
     level: int
     kind: str
@@ -32,7 +32,7 @@ class SharedCache:
 
 
 def own_caches(devices: Path | None = None) -> tuple[SharedCache, ...]:
-    """Each cache for data that this process's CPUs use, once, the nearest level first.
+    """Return each data cache that this process's CPUs use, once, the nearest level first.
 
     A chip may have several last-level caches (AMD: one for every four to eight cores), a machine several
     chips.
@@ -52,27 +52,27 @@ def own_caches(devices: Path | None = None) -> tuple[SharedCache, ...]:
 
 
 def cpu_caches(cpu: int = 0, devices: Path | None = None) -> Iterator[CpuCache]:
-    """Those that a CPU uses; none where nothing is told."""
+    """Yield the caches of a CPU; none if Linux does not describe them."""
     for folder in sorted(((devices or DEVICES) / f"cpu{cpu}" / "cache").glob("index*")):
-        size = re.fullmatch(r"(\d+)([KMG]?)", _told(folder, "size"))
+        size = re.fullmatch(r"(\d+)([KMG]?)", _read(folder, "size"))
         level = _number(folder, "level")
         if size is not None and level:
             yield CpuCache(
                 level=level,
-                kind=_told(folder, "type"),
+                kind=_read(folder, "type"),
                 size_bytes=int(size[1]) << _UNITS[size[2]],
                 ways=_number(folder, "ways_of_associativity"),
                 line_bytes=_number(folder, "coherency_line_size"),
-                shared_by=_told(folder, "shared_cpu_list"),
+                shared_by=_read(folder, "shared_cpu_list"),
             )
 
 
 def _number(folder: Path, name: str) -> int:
-    told = _told(folder, name)
-    return int(told) if told.isdecimal() else 0
+    text = _read(folder, name)
+    return int(text) if text.isdecimal() else 0
 
 
-def _told(folder: Path, name: str) -> str:
+def _read(folder: Path, name: str) -> str:
     try:
         return (folder / name).read_text().strip()
     except OSError:

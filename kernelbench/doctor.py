@@ -1,4 +1,4 @@
-"""What this machine can build, run, time and profile, each as on, or off with the way to get it."""
+"""Capabilities of this machine to build, run, time and profile; each is on, or off with the way to get it."""
 
 import importlib.util
 import shutil
@@ -11,18 +11,20 @@ from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.timing.target import describe_gpu
 from kernelwright.kernelbench.machine import compiler, last_level_caches
-from kernelwright.kernelbench.records import Layer, Record, Target
+from kernelwright.kernelbench.records import Capability, Record, Target
 
 
 class Findings(Record):
     target: Target
-    items: tuple[Layer, ...]
+    items: tuple[Capability, ...]
 
 
-def examine(evaluator: LocalEvaluator, profilers: Iterable[Layer], ceilings: Iterable[Layer]) -> Findings:
-    """Measures the machine's ceilings if that was not done before (seconds).
+def examine(
+    evaluator: LocalEvaluator, profilers: Iterable[Capability], ceilings: Iterable[Capability]
+) -> Findings:
+    """Examine the machine; its ceilings are measured if that was not done before (seconds).
 
-    `ceilings`: what else is known of them.
+    `ceilings`: further known ones.
     """
     target, gpu = evaluator.target, _gpu(evaluator.sessions.pool)
     machine = (*_machine(target), *ceilings)
@@ -31,71 +33,71 @@ def examine(evaluator: LocalEvaluator, profilers: Iterable[Layer], ceilings: Ite
     )
 
 
-def _languages() -> Iterator[Layer]:
+def _languages() -> Iterator[Capability]:
     found = compiler()
     fix = "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX"
-    yield Layer(name="language cpp", on=found is not None, why=found or fix)
+    yield Capability(name="language cpp", on=found is not None, why=found or fix)
     triton = importlib.util.find_spec("triton") is not None
     why = "interpreted on the CPU: checked, not timed" if triton else "pip install 'kernelwright[cuda]'"
-    yield Layer(name="language triton", on=triton, why=why)
+    yield Capability(name="language triton", on=triton, why=why)
     nvcc = shutil.which("nvcc")
     emulated = "emulated on the CPU: checked, not timed; the CUDA toolkit's nvcc would build load_inline's"
     why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else emulated if found else fix
-    yield Layer(name="language cuda", on=bool(nvcc or found), why=why)
+    yield Capability(name="language cuda", on=bool(nvcc or found), why=why)
 
 
-def _gpu(pool: WorkerPool) -> Layer:
-    """The first one, as a target."""
+def _gpu(pool: WorkerPool) -> Capability:
+    """Return the capability of the first GPU as a target."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
-        return Layer(name="target cuda:0", on=False, why="there is no NVIDIA device")
+        return Capability(name="target cuda:0", on=False, why="no NVIDIA device found")
     try:
         with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
             found = describe_gpu(seeing, "cuda:0")
     except InfrastructureError as error:
-        return Layer(name="target cuda:0", on=False, why=str(error))
+        return Capability(name="target cuda:0", on=False, why=str(error))
     if "error" in found:
-        why = f"{found['error']}; does it lack pip install 'kernelwright[cuda]'?"
-        return Layer(name="target cuda:0", on=False, why=why)
-    return Layer(
+        why = f"{found['error']}; try pip install 'kernelwright[cuda]'"
+        return Capability(name="target cuda:0", on=False, why=why)
+    return Capability(
         name="target cuda:0", on=True, why=f"{found['chip']}, {found['capability']}, CUDA {found['cuda']}"
     )
 
 
-def _machine(target: Target) -> Iterator[Layer]:
+def _machine(target: Target) -> Iterator[Capability]:
     mark, best = target.fingerprint, target.ceilings
     gib = mark.memory_bytes / (1 << 30)
-    yield Layer(name="chip", on=True, why=f"{mark.chip}, {mark.threads} threads, {gib:.0f} GiB")
+    yield Capability(name="chip", on=True, why=f"{mark.chip}, {mark.threads} threads, {gib:.0f} GiB")
     copy, cached, flops = best.copy_bytes_s, best.cached_copy_bytes_s, best.fp32_flops_s
     where = (("from memory", copy), ("in cache", cached))
     copies = ", ".join(f"{rate / 1e9:.1f} GB/s {what}" for what, rate in where if rate is not None)
-    without = "could not be measured: too little memory is free; no time is held against it"
-    yield Layer(
+    without = "not measured, as too little memory is free; times are not compared with it"
+    yield Capability(
         name="copy bandwidth",
         on=copy is not None,
         why=", ".join(filter(None, [copies, "" if copy else without])),
     )
-    yield Layer(
+    yield Capability(
         name="fp32 matmul", on=flops is not None, why=f"{flops / 1e9:.0f} GFLOP/s" if flops else without
     )
     if best.busy:
-        why = f"threads waited for a CPU for {best.disturbed:.0%} of the time: they may be too low"
-        yield Layer(
+        why = f"threads waited for a CPU {best.disturbed:.0%} of the time, so they may be too low"
+        yield Capability(
             name="ceilings undisturbed", on=False, why=f"{why}; run `kernelwright doctor` on a quiet machine"
         )
     if target.device == "cpu":
         yield _cold_caches()
 
 
-def _cold_caches() -> Layer:
-    """Whether inputs can be put out of the caches before they are timed."""
+def _cold_caches() -> Capability:
+    """Return the capability to evict inputs from the caches before they are timed."""
     caches, evict = last_level_caches(), eviction.of_machine()
     size_mib = sum(cache.size_bytes for cache in caches) >> 20
     many = f" in {len(caches)}" if len(caches) > 1 else ""
     if evict.complete:
-        return Layer(
-            name="cold caches", on=True, why=f"a last-level cache of {size_mib} MiB{many} is emptied"
+        return Capability(
+            name="cold caches", on=True, why=f"a last-level cache of {size_mib} MiB{many} is evicted"
         )
     why = (
-        f"too little memory is free to empty a last-level cache of {size_mib} MiB{many}: calls are timed hot"
+        f"too little memory is free to evict a last-level cache of {size_mib} MiB{many}: calls are timed hot"
     )
-    return Layer(name="cold caches", on=False, why=why)
+    return Capability(name="cold caches", on=False, why=why)

@@ -8,13 +8,13 @@
     ├── StorageError            a folder or database that cannot be read or written
     └── InfrastructureError     the evaluator's own machinery failed; says nothing about the candidate
 
-Internal invariants are asserts, not members of this family. What a *candidate* does wrong is not an
-error at all: it is a `Verdict` in an `Evaluation`.
+Internal invariants are asserts, not members of this family. A fault of a *candidate* is not an error at all:
+it is a `Verdict` in an `Evaluation`.
 """
 
 
 class KernelwrightError(Exception):
-    """`message` says what is wrong, `fix` how to fix it."""
+    """Error with a `message` about what is wrong, and a `fix`."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(f"{message} — {fix}")
@@ -56,4 +56,4 @@ class InfrastructureError(KernelwrightError):
 
 
 class Unavailable(Exception):  # noqa: N818 - what happened
-    """A tool cannot be used here, or not on this; `str()` says why, and how to get it."""
+    """A tool that cannot be used here, or on this candidate; `str()` gives the reason, and how to get it."""

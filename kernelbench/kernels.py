@@ -1,11 +1,11 @@
-"""The GPU kernels that a candidate file defines, read from its text: nothing of it is run.
+"""The GPU kernels that a candidate file defines, read from its text without running it.
 
     @triton.jit
     def scale(x, y, n, BLOCK: tl.constexpr): ...     # a Triton kernel, unless another one calls it
 
     SOURCE = r"__global__ void scale(...) {...}"      # a CUDA kernel
 
-What only device code calls, or what is handed to a kernel as an argument, is a helper and no kernel.
+Functions called only by device code, or passed to a kernel as an argument, are helpers, not kernels.
 """
 
 import ast
@@ -34,7 +34,7 @@ _OTHERS = (
     ("jax", (), "JAX"),
     ("triton.experimental.gluon", (), "Gluon"),
 )
-_INSTALLED_AS = {"CuPy": "cupy-cuda12x, or cupy-cuda13x, as the driver is", "numba.cuda": "numba-cuda"}
+_INSTALLED_AS = {"CuPy": "cupy-cuda12x or cupy-cuda13x, matching the driver", "numba.cuda": "numba-cuda"}
 _CALLS = {  # by whose names a file is told that defines no kernel that can be seen
     "cuda": {"compile_cuda", "RawModule", "RawKernel", "cuda_sources"},
     "cpp": {"compile_cpp", "load_inline", "cpp_sources"},
@@ -43,8 +43,8 @@ _HOLE = "kw_hole"  # for what an f-string puts in
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """`line`: of the candidate's file, from 1."""
+class SourceKernel:
+    """A kernel in a candidate's file. `line`: from 1."""
 
     name: str
     line: int
@@ -55,7 +55,7 @@ class Kernel:
 
 
 class KernelFile:
-    """A candidate's file. Raises SyntaxError, ValueError or RecursionError where it is no Python."""
+    """A candidate's file. Raises SyntaxError, ValueError or RecursionError if it is not Python."""
 
     def __init__(self, source: str) -> None:
         self._tree = parsed(source)
@@ -63,8 +63,8 @@ class KernelFile:
         self._modules = dict(_imports(self._nodes))  # name in the file -> what it stands for
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """Each once, in the order of the file."""
+    def kernels(self) -> tuple[SourceKernel, ...]:
+        """Kernels, each once, in the order of the file."""
         found = sorted([*self._of_triton, *self._of_cuda], key=lambda kernel: kernel.line)
         return tuple({kernel.name: kernel for kernel in reversed(found)}.values())[::-1]
 
@@ -84,7 +84,7 @@ class KernelFile:
 
     @cached_property
     def unemulated(self) -> str:
-        """What makes the file's kernels, where that is not run without a GPU: "numba.cuda"; else ""."""
+        """Framework of kernels that cannot be emulated without a GPU, such as "numba.cuda"; else ""."""
         if self._jitted or (self._of_cuda and self._words & (_CALLS["cpp"] | {"compile_cuda", "load"})):
             return ""
         for module, makers, name in _OTHERS:
@@ -95,7 +95,7 @@ class KernelFile:
 
     @cached_property
     def _used(self) -> set[str]:
-        """Dotted names of what is imported, and of what is taken out of that."""
+        """Dotted names of imports, and of attributes of imports."""
         attributes = (self._whole(node) for node in self._nodes if isinstance(node, ast.Attribute))
         return {*self._modules.values(), *attributes}
 
@@ -113,7 +113,7 @@ class KernelFile:
 
     @cached_property
     def _jitted(self) -> dict[str, ast.FunctionDef]:
-        """Functions that are Triton's, by name."""
+        """Triton functions by name."""
         defined = [node for node in self._nodes if isinstance(node, ast.FunctionDef)]
         given = {
             node.args[0].id
@@ -133,13 +133,13 @@ class KernelFile:
         return self._whole(node) in ("triton.jit", "triton.runtime.jit.jit", "triton.runtime.jit.JITFunction")
 
     def _whole(self, node: ast.expr) -> str:
-        """The dotted name of what is taken out of an import; what begins with a dot is none."""
+        """Return the dotted name of an attribute of an import; a name that begins with a dot is none."""
         if isinstance(node, ast.Attribute):
             return f"{self._whole(node.value)}.{node.attr}"
         return self._modules.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     @cached_property
-    def _of_triton(self) -> list[Kernel]:
+    def _of_triton(self) -> list[SourceKernel]:
         helpers = {
             word.id
             for name, function in self._jitted.items()
@@ -154,22 +154,22 @@ class KernelFile:
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
                 given |= {value.id for value in values if isinstance(value, ast.Name)}
         return [
-            Kernel(name, function.lineno, "triton")
+            SourceKernel(name, function.lineno, "triton")
             for name, function in self._jitted.items()
             if name not in helpers and (name in launched or name not in given)
         ]
 
     @cached_property
-    def _of_cuda(self) -> list[Kernel]:
+    def _of_cuda(self) -> list[SourceKernel]:
         found = []
         for line, text in self._strings():
             for name, at in global_functions(text):
                 if _HOLE not in name:
-                    found.append(Kernel(name, line + at - 1, "cuda"))
+                    found.append(SourceKernel(name, line + at - 1, "cuda"))
         return found
 
     def _strings(self) -> Iterator[tuple[int, str]]:
-        """Strings that may be sources, each with its line: no docstrings, f-strings with holes."""
+        """Yield strings that may be sources, each with its line: no docstrings; f-strings with holes."""
         said = {
             id(node.value) for node in self._nodes if isinstance(node, ast.Expr)
         }  # for whoever reads the file
@@ -187,7 +187,7 @@ class KernelFile:
 
 
 def kernel_file(source: str) -> KernelFile | None:
-    """None where the source is no Python."""
+    """Parse a file; None if the source is not Python."""
     try:
         return KernelFile(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -195,7 +195,7 @@ def kernel_file(source: str) -> KernelFile | None:
 
 
 def not_emulated(made_by: str) -> str:
-    """Why kernels that are `made_by` something else are not checked without a GPU."""
+    """Return the reason kernels that are `made_by` another framework are not checked without a GPU."""
     fix = _INSTALLED_AS.get(made_by)
     there = f"; on a GPU: pip install {fix}" if fix else ""
     return f"not checked: {made_by} kernels cannot be emulated, only Triton's and CUDA C++{there}"

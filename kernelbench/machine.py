@@ -1,4 +1,4 @@
-"""What this machine is; every number depends on it."""
+"""Description of this machine, on which every number depends."""
 
 import os
 import platform
@@ -19,9 +19,9 @@ _MEMORY_INFO = Path("/proc/meminfo")
 
 
 def cache_folder() -> Path:
-    """Where builds and measured ceilings are kept: $KERNELWRIGHT_HOME, else ~/.cache/kernelwright.
+    """Return the folder of builds and measured ceilings: $KERNELWRIGHT_HOME, else ~/.cache/kernelwright.
 
-    Raises StorageError where there is neither.
+    Raises StorageError if there is neither.
     """
     given = os.environ.get("KERNELWRIGHT_HOME")
     if given:
@@ -29,18 +29,18 @@ def cache_folder() -> Path:
     try:
         return Path.home() / ".cache" / "kernelwright"
     except RuntimeError:  # no HOME, and a user that the system does not know, as in some containers
-        raise StorageError("there is no home folder", "set KERNELWRIGHT_HOME to a writable folder") from None
+        raise StorageError("no home folder is known", "set KERNELWRIGHT_HOME to a writable folder") from None
 
 
 def usable_cpus() -> int:
-    """CPUs that this process can keep busy: those it may run on, or fewer where there is a quota of time."""
+    """Return the CPUs this process can keep busy: those it may run on, or fewer under a time quota."""
     quota = control_groups.cpu_quota()
     cpus = len(os.sched_getaffinity(0))
     return cpus if quota is None else max(1, min(cpus, int(quota)))
 
 
 def physical_threads() -> int:
-    """Threads that kernels get: `usable_cpus`, hyperthreads counted once."""
+    """Return the number of threads for kernels: `usable_cpus`, hyperthreads counted once."""
     cores = set()
     for cpu in os.sched_getaffinity(0):
         siblings = cpu_caches.DEVICES / f"cpu{cpu}" / "topology" / "thread_siblings_list"
@@ -50,7 +50,7 @@ def physical_threads() -> int:
 
 @cache
 def compiler() -> str | None:
-    """First line of the C++ compiler's --version; None when there is none."""
+    """Return the first line of the C++ compiler's --version; None if there is none."""
     path = shutil.which(os.environ.get("CXX", "g++"))
     if path is None:
         return None
@@ -66,10 +66,10 @@ def _chip() -> str:
 
 
 def last_level_caches() -> tuple[SharedCache, ...]:
-    """Of this process's CPUs, at least one.
+    """Return the last-level caches of this process's CPUs, at least one.
 
-    Where nothing is told of a third level there may be one all the same, as in a virtual machine; then one of
-    UNKNOWN_CACHE_BYTES is taken to be there, or what is told if that is more.
+    If no third level is known there may be one all the same, as in a virtual machine; then one of
+    UNKNOWN_CACHE_BYTES is assumed, or of the known size if that is more.
     """
     found = cpu_caches.own_caches()
     last = max((cache.level for cache in found), default=0)
@@ -80,19 +80,19 @@ def last_level_caches() -> tuple[SharedCache, ...]:
 
 
 def memory_bytes() -> int:
-    """The machine's, or what a container may take of it."""
+    """Return the machine's memory, or the limit of its container."""
     return min([_physical_bytes(), *(most for most, _ in control_groups.memory_limits())])
 
 
 def available_bytes() -> int:
-    """Memory that can still be taken, by the system's estimate and by what is left to a container."""
+    """Return the available memory, by the system's estimate and the container's remaining limit."""
     counts = dict(line.split(":", 1) for line in _MEMORY_INFO.read_text().splitlines())
     free = int(counts["MemAvailable"].split()[0]) << 10
     return max(0, min([free, *(most - taken for most, taken in control_groups.memory_limits())]))
 
 
 def allocatable_bytes() -> int:
-    """Memory that this process, or one that it starts, can still allocate; see `ulimit -v`, `ulimit -d`."""
+    """Return the bytes this process or its children can still allocate; see `ulimit -v`, `ulimit -d`."""
     own = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return min([available_bytes(), *(limit for limit in own if limit != resource.RLIM_INFINITY)])
 

@@ -1,4 +1,4 @@
-"""What kinds of operators a task's reference is made of, read off its source without running it."""
+"""Operator families of a task's reference, read off its source without running it."""
 
 import ast
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def _families(source: str) -> frozenset[str]:
 
 
 def _work(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those of functions that make inputs, and of what initializes weights."""
+    """Yield all nodes but those of functions that make inputs, and of weight initialization."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.FunctionDef) and child.name in _INPUTS:
             continue
@@ -81,5 +81,5 @@ def _family_of(name: str) -> str | None:
 
 
 def operator_families(task: Task) -> frozenset[str]:
-    """Of convolution, product, normalization, reduction, …; "pointwise" where it has none of these."""
+    """Return the families of a task's operators, such as convolution; "pointwise" if there are no others."""
     return _families(task.source)

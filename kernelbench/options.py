@@ -101,7 +101,7 @@ class Option:
 
     @property
     def help(self) -> str:
-        """The sentence of its declaration, with the choices and the default at its end."""
+        """The help text of its declaration, with the choices and the default at its end."""
         text, default, shown = self.declared.help or "", self._default, self.declared.show_default
         if not all(choice in text for choice in self.choices):
             text = f"{text.removesuffix('.')}: {alternatives(self.choices)}."
@@ -109,13 +109,13 @@ class Option:
             return f"{text} [required]"
         if isinstance(shown, str):
             return f"{text} [default: {shown}]"
-        if shown and default not in (None, False) and default != []:
+        if shown and default is not None and default is not False and default not in ("", []):
             value = "on" if default is True else f"{default:g}" if isinstance(default, float) else default
             return f"{text} [default: {value}]"
         return text
 
     def parameter(self) -> inspect.Parameter:
-        """The parameter that typer makes a flag or an argument of."""
+        """Return the parameter that typer turns into a flag or an argument."""
         declared, kind = copy(self.declared), _without_none(self.field.annotation)
         declared.help, declared.show_default, default = self.help, False, self._default
         if isinstance(declared, OptionInfo):
@@ -134,14 +134,14 @@ class Option:
 
     @property
     def _default(self) -> Any:
-        """Its value where it is not given, as it would be typed; None where there is none."""
+        """Value if the option is not given, as it would be typed; None if there is none."""
         default = None if self.field.is_required() else self.field.get_default(call_default_factory=True)
         if isinstance(default, tuple):
             return list(default)
         return default.value if isinstance(default, Enum) else default
 
     def range_in_words(self) -> str:
-        """What numbers it takes, for the fix of an error; empty where all are taken."""
+        """Describe the numbers that it accepts, for the fix of an error; empty if it accepts all."""
         least: list[str] = []
         for bound in self.field.metadata:
             match bound:
@@ -157,7 +157,7 @@ class Option:
 
 
 def options(kind: type[Section]) -> Iterator[Option]:
-    """The options of a config, section by section."""
+    """Yield the options of a config, section by section."""
     for section, holder in kind.model_fields.items():
         inner = holder.annotation
         if isinstance(inner, type) and issubclass(inner, Section):
@@ -199,11 +199,11 @@ def command(kind: type[C]) -> Callable[[Callable[[C], R]], Callable[..., R]]:
 
 
 def build(kind: type[C], values: Mapping[str, Any]) -> C:
-    """A config of these values, by the names of their fields. Raises UsageError where one is invalid."""
+    """Return a config of these values, by field name. Raises UsageError if one is invalid."""
     known = {option.name: option for option in options(kind)}
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, Any]] = {option.section: {} for option in known.values()}
     for name, value in values.items():
-        sections.setdefault(known[name].section, {})[name] = value
+        sections[known[name].section][name] = value
     try:
         return kind.model_validate(sections)
     except ValidationError as error:
@@ -211,7 +211,7 @@ def build(kind: type[C], values: Mapping[str, Any]) -> C:
 
 
 def given(config: Section) -> Iterator[Option]:
-    """The options given on the command line or in a file; environment variables do not count."""
+    """Yield the options given on the command line or in a file; environment variables do not count."""
     for option in options(type(config)):
         usual = os.environ.get(str(option.declared.envvar))
         if usual is None and option.name in getattr(config, option.section).model_fields_set:
@@ -219,7 +219,7 @@ def given(config: Section) -> Iterator[Option]:
 
 
 def read_file(kind: type[Section], path: Path) -> dict[str, Any]:
-    """The values in a TOML file, by the names of their fields. Raises UsageError for an unknown key."""
+    """Return the values in a TOML file, by field name. Raises UsageError for an unknown key."""
     try:
         tables = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -246,7 +246,7 @@ def read_file(kind: type[Section], path: Path) -> dict[str, Any]:
 
 
 def alternatives(names: Sequence[str]) -> str:
-    """`a, b or c`."""
+    """Join names as `a, b or c`."""
     return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
@@ -266,6 +266,8 @@ def _usage_error(error: ErrorDetails, known: Mapping[str, Option]) -> UsageError
         )
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
+    elif isinstance(value, float):
+        value = f"{value:g}"
     if option.choices:
         return UsageError(f"invalid {option.flag} {value}", f"choose {alternatives(option.choices)}")
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):

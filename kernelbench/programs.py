@@ -1,4 +1,4 @@
-"""Programs that are run to their end, or to ours."""
+"""Programs that are run to their end, or to a deadline."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ _LOOK_EVERY_S = 0.25
 
 
 class Awake:
-    """A clock for deadlines that stands still while this process is stopped, by a signal or a control group.
+    """A clock for deadlines that pauses while this process is stopped, by a signal or a control group.
 
-    To be asked often: of what lies between two questions at most a second counts.
+    Ask it often: of the time between two questions at most a second counts.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Awake:
         self._seconds = 0.0
 
     def seconds(self) -> float:
-        """Since it was made."""
+        """Return the seconds since it was created."""
         now = time.monotonic()
         self._seconds += min(now - self._last, 4 * _LOOK_EVERY_S)
         self._last = now
@@ -36,10 +36,10 @@ def run_to_end(
     timeout_s: float | None,
     pass_fds: Sequence[int] = (),
 ) -> tuple[int, str]:
-    """Exit status of a program that has no input, and what it printed, errors and all.
+    """Run a program without input; return its exit status and its output, errors included.
 
-    It has a process group of its own, which is killed whole where it is not done in time, or the caller is
-    interrupted. What the caller was stopped for does not count. Raises subprocess.TimeoutExpired.
+    It has its own process group, which is killed as a whole if it is not done in time, or the caller is
+    interrupted. Time in which the caller was stopped does not count. Raises subprocess.TimeoutExpired.
     """
     process = subprocess.Popen(
         words,

@@ -1,7 +1,7 @@
-"""The records that pass between the rooms: frozen, typed, versioned, JSON in and out.
+"""The records that pass between packages: frozen, typed, versioned, JSON in and out.
 
-A record is written with `record.model_dump_json()` and read with `Class.model_validate_json(text)`.
-Times are in µs where the name ends in `_us`, in seconds where it ends in `_s`.
+A record is written with `record.model_dump_json()` and read with `Class.model_validate_json(text)`. Times are
+in µs where the name ends in `_us`, in seconds where it ends in `_s`.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class Record(BaseModel):
 
 
 class Precision(StrEnum):
-    """What a task's floating inputs and weights are cast to; `task`: each stays what the task makes it."""
+    """Precision of a task's floating-point inputs and weights; `task`: each keeps the task's own dtype."""
 
     task = "task"
     fp32 = "fp32"
@@ -67,7 +67,7 @@ class Task(Record):
 
     @property
     def effective_precision(self) -> Precision:
-        """The precision; fp32 where the task's own is that, because its text names no other dtype."""
+        """The precision; fp32 if the task's own is that, because its text names no other dtype."""
         plain = self.precision is Precision.task and not _OTHER_DTYPES.search(self.source)
         return Precision.fp32 if plain else self.precision
 
@@ -98,7 +98,7 @@ class Interval(Record):
 
 
 class Ceilings(Record):
-    """What the machine can do at best, measured on it; None where it could not be measured."""
+    """Measured ceilings of the machine; None if one could not be measured."""
 
     copy_bytes_s: float | None  # read + write of a working set larger than the last-level cache
     cached_copy_bytes_s: float | None  # the same for a working set inside it
@@ -107,7 +107,7 @@ class Ceilings(Record):
 
     @property
     def busy(self) -> bool:
-        """Whether others were in the way while they were measured, so that they may be too low."""
+        """True if other work on the machine disturbed the measurement, so that they may be too low."""
         return self.disturbed is not None and self.disturbed > BUSY
 
     @property
@@ -115,9 +115,9 @@ class Ceilings(Record):
         return None not in (self.copy_bytes_s, self.cached_copy_bytes_s, self.fp32_flops_s)
 
     def or_higher(self, other: "Ceilings") -> "Ceilings":
-        """The best of two measurements: others can have slowed one down, nothing can have sped it up.
+        """Return the best of two measurements: other work can slow one down, nothing can speed it up.
 
-        One in which nobody was in the way is enough for the best of both not to be too low.
+        One undisturbed measurement is enough for the best of both not to be too low.
         """
 
         def both(name: str, choose: Callable[[list[float]], float]) -> float | None:
@@ -133,7 +133,7 @@ class Ceilings(Record):
 
 
 class Fingerprint(Record):
-    """All that a measured number depends on."""
+    """Everything that a measured number depends on."""
 
     chip: str
     threads: int
@@ -155,7 +155,7 @@ class Target(Record):
 
 
 class Work(Record):
-    """What one call of a task's reference has to do at least."""
+    """Minimal work of one call of a task's reference."""
 
     input_bytes: int
     weight_bytes: int  # parameters and buffers
@@ -164,8 +164,9 @@ class Work(Record):
 
 
 class Correctness(Record):
-    """Errors are in units of the budget: 1.0 is the largest elementwise error that is accepted, but for at
-    most one element in a hundred thousand, up to 2.0, that another draw has cleared.
+    """Errors in units of the budget: 1.0 is the largest accepted elementwise error.
+
+    At most one element in a hundred thousand may have up to 2.0, if another draw has cleared it.
     """
 
     inputs_tried: int
@@ -177,7 +178,7 @@ class Correctness(Record):
 
 
 class GpuClocks(Record):
-    """What a GPU's clocks did while it timed."""
+    """Clocks of a GPU while it timed."""
 
     sm_mhz_low: int
     sm_mhz_high: int
@@ -206,7 +207,7 @@ class Timing(Record):
     @field_validator("compile_s", mode="before")
     @classmethod
     def _of_one_baseline(cls, value: object) -> object:
-        """Runs recorded before there was a second compiled baseline hold its seconds, or none."""
+        """Convert records from before the second compiled baseline, which hold its seconds, or none."""
         if value is None:
             return {}
         return {"compile": value} if isinstance(value, int | float) else value
@@ -221,7 +222,7 @@ class Speedup(Record):
 
 
 class BuiltKernel(Record):
-    """A GPU kernel, as machine code that was not run shows it."""
+    """A GPU kernel as its machine code shows it, without running it."""
 
     name: str
     launches: int  # in a call
@@ -235,7 +236,7 @@ class BuiltKernel(Record):
 
 
 class Build(Record):
-    """What a candidate's kernels are for a chip that need not be here."""
+    """A candidate's kernels built for a chip that need not be present."""
 
     chip: str  # "sm_90"
     ok: bool | None  # None: not known, because of `problem`
@@ -251,8 +252,8 @@ class Stages(Record):
     total_s: float = 0.0
 
 
-class Layer(Record):
-    """One layer of the sandbox."""
+class Capability(Record):
+    """A capability of this machine, such as a layer of the sandbox or a profiler."""
 
     name: str
     on: bool
@@ -262,13 +263,13 @@ class Layer(Record):
 class Environment(Record):
     """The conditions of one evaluation that its target does not fix."""
 
-    sandbox: tuple[Layer, ...]
+    sandbox: tuple[Capability, ...]
     caches: Literal["cold", "hot"] = "cold"
     arrivals_per_s: float | None = None  # calls came after pauses of its inverse; None: in blocks
 
 
 class Advice(Record):
-    """The Judge's: one bottleneck, one method, one plan, and the numbers they rest on."""
+    """Advice of the Judge: one bottleneck, one method, one plan, and the numbers they rest on."""
 
     bottleneck: str
     method: str
@@ -281,7 +282,7 @@ class Advice(Record):
 
 
 class Evaluation(Record):
-    """What the evaluator found out about one candidate for one task."""
+    """Result of the evaluation of one candidate for one task."""
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
     task: str

@@ -1,4 +1,4 @@
-"""The front door: composes the rooms' commands into one CLI.
+"""The command line: the commands of all packages in one app.
 
 A command's module is imported when the command is used, so that `kernelwright --help` does without torch,
 pandas and the rooms.
@@ -88,18 +88,18 @@ def _importing(function: str) -> Callable[[], Any]:
     return load
 
 
-train = typer.Typer(help="Train a policy on what was measured.", no_args_is_help=True)
+train = typer.Typer(help="Train a policy on measured kernels.", no_args_is_help=True)
 serve = typer.Typer(help="Serve a policy, or a scripted model.", no_args_is_help=True)
 
 for group, name, function, summary, example in (
-    (app, "demo", "agent.demo:demo", "Optimize one built-in task, in about twenty seconds.", "demo"),
+    (app, "demo", "agent.demo:demo", "Optimize one built-in task in about twenty seconds.", "demo"),
     (app, "doctor", "profiling.cli:doctor", "Check what this machine can build, run, time and profile.",
      "doctor --measure"),
-    (app, "tasks", "kernelbench.cli:tasks", "List tasks, and find those whose speedups would mean nothing.",
+    (app, "tasks", "kernelbench.cli:tasks", "List tasks, and find those whose speedups mean nothing.",
      "tasks --suite builtin --audit"),
     (app, "evaluate", "kernelbench.cli:evaluate", "Verify and time one candidate.",
      "evaluate builtin:level1/softmax softmax.py --json"),
-    (app, "profile", "profiling.cli:profile", "Evaluate one candidate and say where its time goes.",
+    (app, "profile", "profiling.cli:profile", "Evaluate one candidate and show where its time goes.",
      "profile builtin:level1/softmax softmax.py"),
     (app, "redteam", "kernelbench.redteam.cli:redteam", "Try to cheat this installation's evaluator.",
      "redteam"),
@@ -107,15 +107,15 @@ for group, name, function, summary, example in (
      "run builtin:level1/softmax my_task.py --rounds 5"),
     (app, "compile", "agent.builtin.cli:compile_task", "Print the kernels of the builtin coder for a task.",
      "compile builtin:level1/softmax --dump"),
-    (app, "report", "results.cli:report", "Show what a run achieved, or how a training went.",
+    (app, "report", "results.cli:report", "Show the results of a run, or the course of a training.",
      "report runs/first --format html"),
     (app, "metrics", "results.cli:metrics", "Rank hardware metrics by their correlation with runtime.",
      "metrics runs/first"),
-    (app, "export", "results.dropin.cli:export", "Make a package of verified kernels for a model.",
+    (app, "export", "results.dropin.cli:export", "Package verified kernels as a drop-in for a model.",
      "export runs/first builtin:level1/rms_norm --out kernels"),
-    (app, "gradient", "results.dropin.cli:gradient", "Write the gradient of a task as a task of its own.",
+    (app, "gradient", "results.dropin.cli:gradient", "Write the gradient of a task as a separate task.",
      "gradient my_task.py --out my_task_gradient.py"),
-    (train, "curate", "rl_training.cli:curate", "Make a data set of what runs have tried.",
+    (train, "curate", "rl_training.cli:curate", "Make a data set from recorded runs.",
      "train curate runs/first --out data"),
     (train, "sft", "rl_training.trainers.cli:sft", "Fine-tune a model on verified kernels.",
      "train sft --model MODEL --data data --out sft"),
@@ -123,9 +123,9 @@ for group, name, function, summary, example in (
      "train rl --model sft --data data --out policy"),
     (train, "offline", "rl_training.trainers.offline_cli:offline", "Train on recorded rewards alone.",
      "train offline --model sft --data data --out policy"),
-    (train, "verl", "rl_training.cli:verl", "Write what training on a cluster with verl needs.",
+    (train, "verl", "rl_training.cli:verl", "Write the files for training on a cluster with verl.",
      "train verl data --model MODEL --out cluster"),
-    (train, "demo", "rl_training.demo.cli:demo", "Train a tiny policy from nothing, as a demonstration.",
+    (train, "demo", "rl_training.demo.cli:demo", "Train a small policy from scratch, as a demonstration.",
      "train demo --out demo"),
     (serve, "policy", "rl_training.serving.cli:policy", "Serve a trained policy as a coder.",
      "serve policy policy"),
@@ -140,9 +140,10 @@ app.add_typer(serve, name="serve")
 
 
 def main() -> None:
-    """Exit status: 0 done, 1 the verdict is not correct, 2 a usage error or a missing prerequisite.
+    """Run a command and exit with its status.
 
-    130 after Ctrl-C, 143 after SIGTERM (docker stop, Slurm, systemd), which ends a command in the same way.
+    0: done; 1: the verdict is not correct; 2: a usage error or a missing prerequisite; 130 after Ctrl-C, 143
+    after SIGTERM (docker stop, Slurm, systemd), which ends a command in the same way.
     """
     stopped_by: list[int] = []
 

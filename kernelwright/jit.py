@@ -1,4 +1,4 @@
-"""What a candidate file imports to compile its kernels: the names of `kernelwright.kernelbench.jit`."""
+"""Names of `kernelwright.kernelbench.jit` for candidate files, which compile their kernels with them."""
 
 from kernelwright.kernelbench.jit import (
     ArgumentError,

@@ -29,7 +29,7 @@ max-minutes = 30
 
 
 def reference() -> str:
-    """The text of docs/options.md."""
+    """Return the text of docs/options.md."""
     parts = [_INTRODUCTION]
     for name, command in _commands(typer.main.get_command(cli.app)):
         paragraph = " ".join((command.help or "").split("\n\n")[0].split())
@@ -47,7 +47,7 @@ def reference() -> str:
 
 
 def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """All commands with their names, those of groups with the group's name before them."""
+    """Yield all commands with their names, those of groups with the group's name before them."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _commands(command, f"{before}{name} ")

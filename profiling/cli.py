@@ -27,11 +27,11 @@ from kernelwright.kernelbench.doctor import examine
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
-from kernelwright.kernelbench.records import TRAFFIC, Evaluation, Layer, Precision, Verdict
+from kernelwright.kernelbench.records import TRAFFIC, Capability, Evaluation, Precision, Verdict
 from kernelwright.profiling.ladder import CHEAP, RUNGS, findings
 from kernelwright.profiling.ladder import profile as take
 from kernelwright.profiling.page import show
-from kernelwright.profiling.picture import Point, check_picture, picture, save
+from kernelwright.profiling.picture import RooflinePoint, check_picture, picture, save
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.survey import measuring
@@ -80,13 +80,13 @@ def doctor(
 
 def _surveyed(
     evaluator: LocalEvaluator, again: bool, wanted: bool
-) -> tuple[Survey | None, tuple[Layer, ...]]:
+) -> tuple[Survey | None, tuple[Capability, ...]]:
     """Return the target's survey and doctor's lines; measured if `again`, or if `wanted` and missing."""
     target, pool = evaluator.target, evaluator.sessions.pool
     survey, problem = None, ""
     if not again:
         try:
-            survey = measuring.known(pool.cache, target)
+            survey = measuring.stored(pool.cache, target)
         except StorageError as error:
             problem = error.message
     if again or (wanted and survey is None):
@@ -169,12 +169,12 @@ def profile(
     return 0 if done else 1
 
 
-def _point(label: str, evaluation: Evaluation, found: Profile) -> Point:
+def _point(label: str, evaluation: Evaluation, found: Profile) -> RooflinePoint:
     """Return a candidate's point in a roofline. Raises UsageError if it was not timed."""
     moved, flops, timing = found.value("minimal_bytes"), found.value("flops"), evaluation.timing
     if timing is None or not moved or not flops:
         raise UsageError(f"{label} cannot be drawn in a roofline: it was not timed", "leave out --roofline")
-    return Point(flops / moved, 1e6 * flops / timing.candidate_us.median, label)
+    return RooflinePoint(flops / moved, 1e6 * flops / timing.candidate_us.median, label)
 
 
 def check_chip(target: str) -> str:

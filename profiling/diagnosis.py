@@ -316,7 +316,7 @@ def _instructions(case: _Case) -> Iterator[Finding]:
         if calls > 0:
             yield case.finding(
                 "instructions",
-                f"{kernel}'s loops call {calls:.0f} scalar functions.",
+                f"{kernel}'s loops contain {calls:.0f} calls of scalar functions.",
                 "Replace scalar functions such as expf with polynomials that vectorize.",
                 ("calls_in_loops",),
                 kernel=kernel,

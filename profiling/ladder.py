@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import plain
-from kernelwright.kernelbench.records import Layer
+from kernelwright.kernelbench.records import Capability
 from kernelwright.profiling.counters.per_call import Counters
 from kernelwright.profiling.counters.time_shares import TimeShares
 from kernelwright.profiling.diagnosis import diagnose
@@ -45,30 +45,32 @@ def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP) -> Profile:
     evaluation = subject.evaluation
     known = roofline(subject.evaluator.work(subject.task), evaluation.target, evaluation)
     if known is None:
-        layers = [Layer(name="roofline", on=False, why="the candidate was not timed")]
+        layers = [Capability(name="roofline", on=False, why="the candidate was not timed")]
         known = Profile(metrics=(), bottleneck="unknown", speed_of_light=None)
     else:
-        layers = [Layer(name="roofline", on=True, why="its time over the least time for its bytes and FLOPs")]
+        layers = [
+            Capability(name="roofline", on=True, why="its time over the least time for its bytes and FLOPs")
+        ]
     metrics, remarks = known.metrics, known.remarks
     for rung in rungs:
         try:
             reading = rung.read(subject)
             metrics += reading.metrics
             remarks += reading.remarks
-            layers.append(Layer(name=rung.name, on=True, why=plain(reading.how, _LONGEST)))
+            layers.append(Capability(name=rung.name, on=True, why=plain(reading.how, _LONGEST)))
         except Unavailable as error:
-            layers.append(Layer(name=rung.name, on=False, why=plain(str(error), _LONGEST)))
+            layers.append(Capability(name=rung.name, on=False, why=plain(str(error), _LONGEST)))
     known = known.model_copy(update={"metrics": metrics, "remarks": remarks, "rungs": tuple(layers)})
     return known.model_copy(update={"findings": diagnose(known, evaluation)})
 
 
-def findings() -> Iterator[Layer]:
+def findings() -> Iterator[Capability]:
     """Yield the profilers of this machine, for `doctor`."""
-    yield Layer(
+    yield Capability(
         name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings"
     )
     for rung in RUNGS:
         try:
-            yield Layer(name=f"profiler {rung.name}", on=True, why=rung.available())
+            yield Capability(name=f"profiler {rung.name}", on=True, why=rung.available())
         except Unavailable as error:
-            yield Layer(name=f"profiler {rung.name}", on=False, why=str(error))
+            yield Capability(name=f"profiler {rung.name}", on=False, why=str(error))

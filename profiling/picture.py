@@ -29,7 +29,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """A kernel; both numbers are above 0."""
 
     flop_per_byte: float
@@ -95,7 +95,7 @@ class Axes:
         return math.degrees(math.atan2(y, x))
 
 
-def picture(survey: Survey, points: Iterable[Point] = ()) -> str:
+def picture(survey: Survey, points: Iterable[RooflinePoint] = ()) -> str:
     """Return a standalone SVG for light and dark pages. Labels are escaped: they may be a candidate's."""
     points = tuple(points)
     levels = sorted(survey.levels(), key=lambda level: -level.bytes_s)
@@ -148,7 +148,7 @@ def save(file: Path, svg: str) -> None:
         raise StorageError(f"{file} cannot be written: {error.strerror}", "use another file") from None
 
 
-def _axes(levels: Sequence[Level], peaks: Sequence[Peak], points: Sequence[Point]) -> Axes:
+def _axes(levels: Sequence[Level], peaks: Sequence[Peak], points: Sequence[RooflinePoint]) -> Axes:
     """Return axes with room for all lines, points and ridges (where a bandwidth meets a peak)."""
     highest, slowest = peaks[0].flops_s, levels[-1].bytes_s
     intensities = [point.flop_per_byte for point in points]
@@ -220,7 +220,7 @@ def _spread(wanted: Sequence[float], apart: float) -> list[float]:
     return [min(max(place, TOP), limit) + number * apart for number, place in enumerate(shifted)]
 
 
-def _dots(points: Sequence[Point], axes: Axes, taken: Sequence[Box]) -> list[Dot]:
+def _dots(points: Sequence[RooflinePoint], axes: Axes, taken: Sequence[Box]) -> list[Dot]:
     """Return the points with labels clear of other labels, points and flat lines where possible."""
     where = [(axes.right(point.flop_per_byte), axes.down(point.flops_s)) for point in points]
     full = [*taken, *((x - 5, y - 5, x + 5, y + 5) for x, y in where)]

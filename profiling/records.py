@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field
 
-from kernelwright.kernelbench.records import Layer, Record
+from kernelwright.kernelbench.records import Capability, Record
 
 Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]
@@ -49,7 +49,7 @@ class Profile(Record):
     speed_of_light: float | None  # floor time / measured time; 1.0 is the ceiling, None: unknown
     remarks: tuple[Remark, ...] = ()
     findings: tuple[Finding, ...] = ()  # what might gain most first
-    rungs: tuple[Layer, ...] = ()  # the profilers, each with what it read, or why it is off
+    rungs: tuple[Capability, ...] = ()  # the profilers, each with what it read, or why it is off
 
     def value(self, name: str, kernel: str = "") -> float | None:
         return next((m.value for m in self.metrics if (m.name, m.kernel) == (name, kernel)), None)

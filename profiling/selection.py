@@ -28,7 +28,7 @@ Kind = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """A correct candidate. `group`: its task on its target; `time`: in any unit shared by the group."""
 
     group: str
@@ -36,7 +36,7 @@ class Sample:
     values: Values
 
 
-class Ranked(Record):
+class RankedMetric(Record):
     """Correlation of a metric with the time. `strength`: the mean of |rho| over `groups`."""
 
     name: str
@@ -62,7 +62,9 @@ class Selection(Record):
     chips: tuple[str, ...]
     candidates: dict[str, int]  # by group, of those that are used
     left_out: dict[str, int]  # groups with too few
-    ranked: tuple[Ranked, ...]  # those that agree first, by strength; what is the time in other words last
+    ranked: tuple[
+        RankedMetric, ...
+    ]  # those that agree first, by strength; what is the time in other words last
     kept: tuple[str, ...]
 
     def keeps(self, name: str) -> bool:
@@ -107,9 +109,11 @@ def _time(profile: Profile, kernel: str) -> float | None:
     return duration if duration is not None else profile.value("traced_time", kernel)
 
 
-def select(samples: Sequence[Sample], kind: Kind, chips: Iterable[str], most: int = MOST_KEPT) -> Selection:
+def select(
+    samples: Sequence[MetricSample], kind: Kind, chips: Iterable[str], most: int = MOST_KEPT
+) -> Selection:
     """Keep at most `most` metrics; none if fewer than FEWEST_TASKS groups have enough candidates."""
-    groups: dict[str, list[Sample]] = {}
+    groups: dict[str, list[MetricSample]] = {}
     for sample in samples:
         groups.setdefault(sample.group, []).append(sample)
     enough = {name: group for name, group in groups.items() if len(group) >= FEWEST_CANDIDATES}
@@ -130,7 +134,7 @@ def select(samples: Sequence[Sample], kind: Kind, chips: Iterable[str], most: in
     )
 
 
-def _ranked(name: str, tables: Mapping[str, pd.DataFrame]) -> Ranked | None:
+def _ranked(name: str, tables: Mapping[str, pd.DataFrame]) -> RankedMetric | None:
     """Correlate one metric with the time; None if it never varies."""
     rhos, pairs = {}, []
     for group, table in tables.items():
@@ -145,7 +149,7 @@ def _ranked(name: str, tables: Mapping[str, pd.DataFrame]) -> Ranked | None:
     if not rhos:
         return None
     count = sum(len(times) for times, _ in pairs)
-    return Ranked(name=name, rhos=rhos, candidates=count, chance=_chance(list(rhos.values()), pairs))
+    return RankedMetric(name=name, rhos=rhos, candidates=count, chance=_chance(list(rhos.values()), pairs))
 
 
 def _standard(ranks: np.ndarray) -> np.ndarray:

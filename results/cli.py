@@ -15,8 +15,8 @@ from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.profiling.selection import MOST_KEPT, place
 from kernelwright.results.lessons import metrics as looked_at
 from kernelwright.results.report import training as training_report
-from kernelwright.results.report.contents import Report
-from kernelwright.results.report.formats import Format, console, render, show
+from kernelwright.results.report.contents import RunReport
+from kernelwright.results.report.formats import ReportFormat, console, render, show
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import write_atomically
 from kernelwright.results.store.training import Training, holds_training
@@ -26,18 +26,18 @@ def report(
     run: Annotated[
         str, typer.Argument(help="A run folder, a training folder or a database URL.", metavar="RUN")
     ],
-    format: Annotated[Format, typer.Option(help="Format of the report.")] = Format.table,
+    format: Annotated[ReportFormat, typer.Option(help="Format of the report.")] = ReportFormat.table,
     output: Annotated[
         Path | None, typer.Option(help="Write the report to this file instead of the screen.")
     ] = None,
 ) -> None:
     """Show the results of a run, or the course of a training."""
-    content: Report | Training
+    content: RunReport | Training
     if holds_training(run):
         content = Training.read(Path(run))
     else:
         with RunDatabase.open(run, read_only=True) as database:
-            content = Report.read(database)
+            content = RunReport.read(database)
     if output is not None:
         try:
             write_atomically(output, _text(content, format))
@@ -45,8 +45,8 @@ def report(
             raise StorageError(
                 f"{output} cannot be written ({error.strerror or error})", "choose another --output"
             ) from error
-    elif format == Format.table:
-        if isinstance(content, Report):
+    elif format == ReportFormat.table:
+        if isinstance(content, RunReport):
             show(content)
         else:
             console().print(training_report.table(content))
@@ -54,8 +54,10 @@ def report(
         sys.stdout.write(_text(content, format))
 
 
-def _text(content: Report | Training, format: Format) -> str:
-    return render(content, format) if isinstance(content, Report) else training_report.render(content, format)
+def _text(content: RunReport | Training, format: ReportFormat) -> str:
+    return (
+        render(content, format) if isinstance(content, RunReport) else training_report.render(content, format)
+    )
 
 
 def metrics(

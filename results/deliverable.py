@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import Interval, Task
 from kernelwright.results import formatting
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 
 _CLEARLY = 0.97  # of a baseline's speed, by the medians, where intervals are too wide to tell
 _GRAPHS = "CUDA graphs"
@@ -37,7 +37,7 @@ class Faster:
     ratio: Interval  # its time over the kernel's
 
 
-def faster_baselines(best: Attempt) -> list[Faster]:
+def faster_baselines(best: RecordedAttempt) -> list[Faster]:
     """Return the baselines faster than a kernel by the whole interval or by 3% in the median, in order."""
     timing, speedup = best.evaluation.timing, best.evaluation.speedup
     if timing is None or speedup is None:
@@ -56,12 +56,12 @@ def faster_baselines(best: Attempt) -> list[Faster]:
     return sorted(found, key=lambda each: each.ratio.median)
 
 
-def submitted(best: Attempt) -> Faster | None:
+def submitted(best: RecordedAttempt) -> Faster | None:
     """Return the baseline submitted instead of the kernel; never CUDA graphs, which overwrite outputs."""
     return next((each for each in faster_baselines(best) if each.baseline != _GRAPHS), None)
 
 
-def with_baseline(task: Task, best: Attempt, faster: Faster) -> str:
+def with_baseline(task: Task, best: RecordedAttempt, faster: Faster) -> str:
     """Return the text of a file whose `ModelNew` is the baseline."""
     timing = best.evaluation.timing
     assert timing is not None

@@ -1,8 +1,8 @@
 """Files of a run folder that are made from its database, and can be made again at any time."""
 
 from kernelwright.results.deliverable import submitted, with_baseline
-from kernelwright.results.report.contents import Report
-from kernelwright.results.report.formats import Format, render
+from kernelwright.results.report.contents import RunReport
+from kernelwright.results.report.formats import ReportFormat, render
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
 from kernelwright.results.summary import Summary, best_attempt
@@ -14,7 +14,7 @@ def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
     If a baseline is faster, best/<task>.py holds that, and best/<task>.kernel.py the kernel. Raises
     StorageError if the folder cannot be written; the database is not changed.
     """
-    report = Report.read(database)
+    report = RunReport.read(database)
     for task in report.tasks:
         best = best_attempt(report.attempts[task.task.id])
         if best is None:
@@ -24,6 +24,6 @@ def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
             folder.write(folder.best(f"{task.task.slug}.kernel"), source)
             source = with_baseline(task.task, best, faster)
         folder.write(folder.best(task.task.slug), source)
-    folder.write(folder.report, render(report, Format.html))
+    folder.write(folder.report, render(report, ReportFormat.html))
     folder.write(folder.summary, report.summary.model_dump_json(indent=2) + "\n")
     return report.summary

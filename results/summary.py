@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from kernelwright.kernelbench.records import LEAST_OWN, Interval, Record, Speedup, Verdict
 from kernelwright.results.deliverable import submitted
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt, LlmCall, TaskRun
+from kernelwright.results.store.records import LlmCall, RecordedAttempt, TaskRun
 
 ONE = Interval(median=1.0, low=1.0, high=1.0)
 Baseline = Literal["eager", "compile", "fastest"]
@@ -117,7 +117,7 @@ def summarize(database: RunDatabase) -> Summary:
 
 
 def summary_of(
-    tasks: Sequence[TaskRun], attempts: Mapping[str, Sequence[Attempt]], calls: Sequence[LlmCall]
+    tasks: Sequence[TaskRun], attempts: Mapping[str, Sequence[RecordedAttempt]], calls: Sequence[LlmCall]
 ) -> Summary:
     """Return the summary of the records of a run; `attempts` by task id."""
     rows = [
@@ -148,7 +148,7 @@ def summary_of(
     )
 
 
-def best_attempt(attempts: Iterable[Attempt]) -> Attempt | None:
+def best_attempt(attempts: Iterable[RecordedAttempt]) -> RecordedAttempt | None:
     """Return the attempt that represents its task.
 
     That is a fresh measurement of the winner, or of a runner-up that might have been as fast, if there is
@@ -174,12 +174,14 @@ def total_usd(calls: Sequence[LlmCall]) -> float | None:
     return math.fsum(prices) if len(prices) == len(calls) else None
 
 
-def _lower_bound(attempt: Attempt) -> float:
+def _lower_bound(attempt: RecordedAttempt) -> float:
     speedup = attempt.evaluation.speedup
     return speedup.eager.low if speedup and speedup.eager else -math.inf
 
 
-def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -> TaskSummary:
+def _task_summary(
+    task: TaskRun, attempts: Sequence[RecordedAttempt], calls: Sequence[LlmCall]
+) -> TaskSummary:
     best = best_attempt(attempts)
     reference = submitted(best) if best is not None else None
     shown = best or (attempts[-1] if attempts else None)
@@ -206,7 +208,7 @@ def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[Ll
     )
 
 
-def _outcome(best: Attempt | None, reference: bool) -> Outcome:
+def _outcome(best: RecordedAttempt | None, reference: bool) -> Outcome:
     if best is None:
         return "not_correct"
     speedup, own = best.evaluation.speedup, best.evaluation.own_kernel_share

@@ -5,7 +5,7 @@ import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,7 +13,9 @@ from rich.console import Console
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import Json, KernelbenchDir
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.options import command
 from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training.cluster.options import VerlConfig
 
 
 def curate(
@@ -38,7 +40,7 @@ def curate(
 
     Writes DIR/README.md (a Hugging Face card), DIR/DATASHEET.md and parquet files for load_dataset("DIR").
     """
-    from kernelwright.rl_training.curation.curate import Settings, write
+    from kernelwright.rl_training.curation.curate import CurationSettings, write
     from kernelwright.rl_training.curation.curate import curate as curated_of
 
     if k < 1:
@@ -47,7 +49,7 @@ def curate(
     evaluation = (
         sources.resolve([], suite=evaluation_list, kernelbench_dir=kernelbench_dir) if evaluation_list else []
     )
-    settings = Settings(k=k, held_out_share=held_out_share, seed=seed)
+    settings = CurationSettings(k=k, held_out_share=held_out_share, seed=seed)
     with ExitStack() as stack:
         opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]
         curated = curated_of(opened, evaluation, settings)
@@ -69,100 +71,41 @@ def curate(
     console.print(f"Written to {out}; see its DATASHEET.md for details.", markup=False, soft_wrap=True)
 
 
-def verl(
-    sources: Annotated[
-        list[str],
-        typer.Argument(help="A data set of `train curate`, or run folders.", metavar="SOURCE..."),
-    ],
-    out: Annotated[Path, typer.Option(help="New folder, at a path that all nodes share.")],
-    model: Annotated[str, typer.Option(help="The policy: a name on the Hugging Face Hub, or a folder.")],
-    algorithm: Annotated[
-        Literal["grpo", "rloo", "remax", "dapo"], typer.Option(help="Estimator of advantages.")
-    ] = "grpo",
-    reward: Annotated[
-        str, typer.Option(metavar="SCHEME", help="A reward scheme's name, or its .toml or .json file.")
-    ] = "log-speedup",
-    turns: Annotated[
-        int, typer.Option(min=1, help="Number of replies per rollout, each a separate sample.")
-    ] = 1,
-    tasks_per_step: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of tasks per training step. Default: 8, or all if there are fewer."),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of rollouts per task and step. Default: 16; for remax 1."),
-    ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = 100,
-    fully_async: Annotated[
-        bool,
-        typer.Option("--fully-async", help="Generate rollouts on separate GPUs while weights are updated."),
-    ] = False,
-    partial_rollouts: Annotated[
-        bool,
-        typer.Option(
-            "--partial-rollouts",
-            help="Interrupt long rollouts and continue them in the next step.",
-        ),
-    ] = False,
-    staleness: Annotated[
-        int | None,
-        typer.Option(
-            help="Steps a sample may lag behind; for --fully-async or --partial-rollouts. Default: 2."
-        ),
-    ] = None,
-    engine: Annotated[
-        Literal["vllm", "sglang"], typer.Option(help="Inference engine for rollouts.")
-    ] = "vllm",
-    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes with GPUs.")] = 1,
-    gpus: Annotated[int, typer.Option(min=1, help="Number of GPUs per node.")] = 8,
-    rollout_nodes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of further nodes for rollouts, with --fully-async. Default: 1."),
-    ] = None,
-    prompt_tokens: Annotated[
-        int, typer.Option(min=1, help="Length limit of prompts in tokens; longer ones are left out.")
-    ] = 8192,
-    response_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a reply in tokens.")] = 8192,
-    held_out_share: Annotated[
-        float,
-        typer.Option(help="Share of the runs' tasks to hold out, by families; data sets are already split."),
-    ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed for the choice of held-out tasks.")] = 0,
-    as_json: Json = False,
-) -> None:
+@command(VerlConfig)
+def verl(config: VerlConfig) -> None:
     """Write the files that training on a cluster with verl needs: data, reward, agent loop, launch command.
 
     docs/verl.md explains how to start it. Nothing is trained here.
     """
     from kernelwright.rl_training.cluster.folder import write as written_of
-    from kernelwright.rl_training.cluster.plan import TASKS, Plan
+    from kernelwright.rl_training.cluster.plan import TASKS, ClusterPlan
     from kernelwright.rl_training.rewards.scheme import scheme_of
     from kernelwright.rl_training.tasks import tasks_from
 
-    _require_share(held_out_share)
-    scheme = scheme_of(reward)
-    tasks = tasks_from(sources, held_out_share, seed)
-    plan = Plan(
-        algorithm=algorithm,
-        model=model,
-        engine=engine,
-        nodes=nodes,
-        gpus=gpus,
-        rollout_nodes=rollout_nodes,
-        tasks=tasks_per_step or min(TASKS, len(tasks.train)),
-        samples=samples,
-        turns=turns,
-        fully_async=fully_async,
-        partial_rollouts=partial_rollouts,
-        staleness=staleness,
-        prompt_tokens=prompt_tokens,
-        response_tokens=response_tokens,
-        steps=steps,
+    data, rollouts, cluster, training = config.data, config.rollouts, config.cluster, config.training
+    scheme = scheme_of(training.reward)
+    tasks = tasks_from(data.sources, data.held_out_share, data.seed)
+    plan = ClusterPlan(
+        algorithm=training.algorithm,
+        model=training.model,
+        engine=rollouts.engine,
+        nodes=cluster.nodes,
+        gpus=cluster.gpus,
+        rollout_nodes=cluster.rollout_nodes,
+        tasks=training.tasks_per_step or min(TASKS, len(tasks.train)),
+        samples=rollouts.samples,
+        turns=rollouts.turns,
+        fully_async=rollouts.fully_async,
+        partial_rollouts=rollouts.partial_rollouts,
+        staleness=rollouts.staleness,
+        prompt_tokens=rollouts.prompt_tokens,
+        response_tokens=rollouts.response_tokens,
+        steps=training.steps,
     )
+    out = config.output.out
     files = written_of(out, tasks, plan, scheme, shlex.join(["kernelwright", *sys.argv[1:]]))
     counts = {"train": len(tasks.train), "test": len(tasks.test)}
-    if as_json:
+    if config.output.as_json:
         print(json.dumps({"schema": 1, "folder": str(out), "tasks": counts, "files": files}))
         return
     console = Console(highlight=False)

@@ -16,10 +16,10 @@ from typing import Self
 
 from kernelwright.kernelbench.records import Candidate, Record, Speedup, Verdict
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.outcome import Outcome, counting
-from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards import state_io
 from kernelwright.rl_training.templating import template
 from kernelwright.rl_training.trajectory import Turn
 
@@ -38,7 +38,7 @@ class Exemplar(Record):
         return math.floor(math.log(self.speedup) / math.log(BUCKET))
 
 
-class _Kept(Record):
+class _StoredExemplars(Record):
     version: int
     exemplars: dict[str, tuple[Exemplar, ...]]  # by task
 
@@ -77,7 +77,7 @@ class ExemplarStore:
     def learn(self, run: RunDatabase) -> None:
         """Add the candidates of a run, except those that failed once. Raises StorageError."""
         for entry in run.tasks():
-            found: dict[str, list[Attempt]] = {}
+            found: dict[str, list[RecordedAttempt]] = {}
             for attempt in run.attempts(entry.task.id):
                 found.setdefault(attempt.candidate.sha256, []).append(attempt)
             for attempts in found.values():
@@ -92,12 +92,12 @@ class ExemplarStore:
         """Save the store. Raises StorageError."""
         with self._lock:
             exemplars = {task: tuple(known.values()) for task, known in self._exemplars.items()}
-            kept.write(path, _Kept(version=self.version, exemplars=exemplars))
+            state_io.write(path, _StoredExemplars(version=self.version, exemplars=exemplars))
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Load a store; an empty one if there is no such file. Raises StorageError."""
-        found = kept.read(path, _Kept)
+        found = state_io.read(path, _StoredExemplars)
         if found is None:
             return cls()
         by_task = {task: {e.candidate: e for e in known} for task, known in found.exemplars.items()}
@@ -108,7 +108,7 @@ class ExemplarStore:
             return list(self._exemplars.get(task, {}).values())
 
     def draw(
-        self, task: str, chance: random.Random, most: int = SHOWN, temperature: float = TEMPERATURE
+        self, task: str, rng: random.Random, most: int = SHOWN, temperature: float = TEMPERATURE
     ) -> list[Exemplar]:
         """Draw an exemplar from each of `most` distinct buckets, or of all if fewer; the slowest first."""
         buckets: dict[int, list[Exemplar]] = {}
@@ -118,8 +118,8 @@ class ExemplarStore:
         drawn: list[Exemplar] = []
         while left and len(drawn) < most:
             weights = probabilities([_mean(bucket) for bucket in left.values()], temperature)
-            chosen = chance.choices(list(left), weights)[0]
-            drawn.append(chance.choice(left.pop(chosen)))
+            chosen = rng.choices(list(left), weights)[0]
+            drawn.append(rng.choice(left.pop(chosen)))
         return sorted(drawn, key=lambda exemplar: exemplar.speedup)
 
 

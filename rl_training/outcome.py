@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from kernelwright.kernelbench.records import LEAST_OWN, Evaluation, Record, Speedup, Verdict
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 
 # Why there is no verdict: none of these says anything about the candidate.
 Failure = Literal[
@@ -65,7 +65,7 @@ def outcome_of(evaluation: Evaluation) -> Outcome:
     )
 
 
-def counting(attempts: Sequence[Attempt]) -> Outcome:
+def counting(attempts: Sequence[RecordedAttempt]) -> Outcome:
     """Return the outcome over all attempts with one candidate: a failure, else the confirmed, else the first.
 
     An attempt that was rejected untried, such as a resubmitted file, counts only if there is no other.

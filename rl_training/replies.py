@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from kernelwright.agent.llm.coder import asked_for
-from kernelwright.agent.llm.model import Call, Completion, Message, ReplyUnusable
+from kernelwright.agent.llm.model import Completion, Message, ModelCall, ReplyUnusable
 from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.kernelbench.records import Candidate
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt, LlmCall
+from kernelwright.results.store.records import LlmCall, RecordedAttempt
 from kernelwright.rl_training.environment.task_data import TaskData, tasks_of
 from kernelwright.rl_training.outcome import Outcome, outcome_of
 from kernelwright.rl_training.rewards.reward_input import RewardInput
@@ -24,7 +24,7 @@ MODEL_AUTHOR = "llm:"
 
 
 @dataclass(frozen=True)
-class Written:
+class PromptedReply:
     """A reply with its prompt."""
 
     messages: tuple[Message, ...]
@@ -33,21 +33,23 @@ class Written:
     usable: bool = True
 
 
-def without_model(data: TaskData, candidate: Candidate) -> Written:
+def without_model(data: TaskData, candidate: Candidate) -> PromptedReply:
     """Return the reply for a file no model wrote: the first prompt of its task, and the file alone."""
     asked = asked_for(data.situation, candidate.language, (), None)
-    return Written(asked.messages, fenced(candidate.source))
+    return PromptedReply(asked.messages, fenced(candidate.source))
 
 
 def fenced(source: str) -> str:
     return f"```python\n{source.strip(chr(10))}\n```\n"
 
 
-def recorded(task: str, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -> dict[int, Written]:
+def recorded(
+    task: str, attempts: Sequence[RecordedAttempt], calls: Sequence[LlmCall]
+) -> dict[int, PromptedReply]:
     """Return replies by the ids of a task's attempts; attempts without a recorded call are left out."""
     sources = {attempt.candidate.sha256: attempt.candidate.source for attempt in attempts}
     left = [found for call in calls if call.task == task and (found := _read(call)) is not None]
-    matched: dict[int, Written] = {}
+    matched: dict[int, PromptedReply] = {}
     for attempt in attempts:
         made = attempt.candidate
         if attempt.confirms or not made.author.startswith(MODEL_AUTHOR):
@@ -56,7 +58,7 @@ def recorded(task: str, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -
         for place, (call, answer) in enumerate(left):
             usable = _gives(answer.text, made.source, parent)
             if usable is not None:
-                matched[attempt.id] = Written(call.messages, answer.text, answer.reasoning, usable)
+                matched[attempt.id] = PromptedReply(call.messages, answer.text, answer.reasoning, usable)
                 del left[place]
                 break
     return matched
@@ -82,8 +84,8 @@ def trajectories(run: RunDatabase, scheme: Scheme) -> Iterator[Trajectory]:
             )
 
 
-def _chains(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    chains: list[list[Attempt]] = []
+def _chains(attempts: Sequence[RecordedAttempt]) -> list[list[RecordedAttempt]]:
+    chains: list[list[RecordedAttempt]] = []
     for attempt in attempts:
         parents = attempt.candidate.parents
         own = (chain for chain in chains if any(a.candidate.sha256 in parents for a in chain))
@@ -95,7 +97,9 @@ def _chains(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
     return chains
 
 
-def _turns(attempts: Sequence[Attempt], written: dict[int, Written], scheme: Scheme) -> Iterator[Turn]:
+def _turns(
+    attempts: Sequence[RecordedAttempt], written: dict[int, PromptedReply], scheme: Scheme
+) -> Iterator[Turn]:
     earlier: list[Outcome] = []
     for attempt in attempts:
         outcome, said = outcome_of(attempt.evaluation), written[attempt.id]
@@ -114,12 +118,12 @@ def _turns(attempts: Sequence[Attempt], written: dict[int, Written], scheme: Sch
         )
 
 
-def _read(call: LlmCall) -> tuple[Call, Completion] | None:
+def _read(call: LlmCall) -> tuple[ModelCall, Completion] | None:
     """Return a coder's call and its completion; None for the judge's, and for calls that failed."""
     if call.role != "coder" or (isinstance(call.response, dict) and "error" in call.response):
         return None
     try:
-        return Call.model_validate(call.request), Completion.model_validate(call.response)
+        return ModelCall.model_validate(call.request), Completion.model_validate(call.response)
     except ValidationError:
         return None
 

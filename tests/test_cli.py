@@ -60,7 +60,7 @@ SURFACE = {
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {
         "run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--inside", "--where-faster",
-        "--licence", "--set", "--kernelbench-dir", "--json",
+        "--licence", "--set", "--kernelbench-dir", "--json", "--config",
     },
     "gradient": {"task", "--out", "--forward", "--saved", "--set", "--precision", "--kernelbench-dir"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
@@ -69,23 +69,23 @@ SURFACE = {
     "train sft": {
         "--model", "--data", "--out", "--steps", "--learning-rate", "--batch-size", "--micro-batch", "--max-length",
         "--reasoning", "--min-speedup", "--seed", "--save-every", "--lora-rank", "--precision", "--optimizer", "--deepspeed", "--gradient-checkpointing",
-        "--tracking", "--cpu", "--json",
+        "--tracking", "--cpu", "--json", "--config",
     },
     "train rl": {
         "--model", "--data", "--out", "--estimator", "--loss", "--reward", "--smooth", "--turns", "--exemplars",
         "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--top-p", "--max-completion",
         "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--vllm", "--restores", "--target", "--seed", "--save-every", "--lora-rank", "--precision",
-        "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json",
+        "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json", "--config",
     },
     "train offline": {
         "--model", "--data", "--out", "--method", "--reward", "--steps", "--learning-rate", "--batch-size",
-        "--max-length", "--save-every", "--seed", "--lora-rank", "--precision", "--tracking", "--cpu", "--json",
+        "--max-length", "--save-every", "--seed", "--lora-rank", "--precision", "--tracking", "--cpu", "--json", "--config",
     },
-    "train demo": {"--out", "--seeds", "--short", "--json"},
+    "train demo": {"--out", "--seeds", "--short", "--json", "--config"},
     "train verl": {
         "sources", "--out", "--model", "--algorithm", "--reward", "--turns", "--tasks-per-step", "--samples", "--steps",
         "--fully-async", "--partial-rollouts", "--staleness", "--engine", "--nodes", "--gpus", "--rollout-nodes",
-        "--prompt-tokens", "--response-tokens", "--held-out-share", "--seed", "--json",
+        "--prompt-tokens", "--response-tokens", "--held-out-share", "--seed", "--json", "--config",
     },
 }  # fmt: skip
 
@@ -294,7 +294,7 @@ USAGE = {
     ),
     "checked_first_before_no_gpu": (
         ["run", "builtin:level1/softmax", "--target", "cpu", "--check-first"],
-        "without a GPU --target cuda is that check",
+        "without a GPU --target cuda makes the same check",
     ),
     "a_run_that_is_not_there": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere"],
@@ -307,7 +307,7 @@ USAGE = {
     ),
     "no_evaluation_list": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--evaluation-list", "tasks.txt"],
-        "no list of tasks tasks.txt",
+        "the list of tasks tasks.txt does not exist",
     ),
     "sanitized_on_a_cpu": (
         ["evaluate", "builtin:level1/softmax", __file__, "--sanitize", "memcheck"],

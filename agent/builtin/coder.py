@@ -29,7 +29,7 @@ class BuiltinCoder:
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
-        """The default schedule first; then the one that advice is about, else the best, with knobs changed.
+        """Return the default schedule first; then the one advised, else the best, with knobs changed.
 
         The same request has the same answer, whatever the `sample`.
         """

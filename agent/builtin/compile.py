@@ -108,7 +108,7 @@ def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = _nobod
 
 
 def _fused(program: Program, fuse: str) -> tuple[Program, list[Unit], bool]:
-    """The units of a program, with it, and whether another value of the knob `fuse` would give others."""
+    """Return the program, its units, and whether another value of the knob `fuse` would give others."""
     _, others = fuse_recomputing(program, apart=fuse == "all")
     program, units = fuse_recomputing(program, apart=fuse == "apart")
     one, other = ([[s.name for s in statements_of(unit)] for unit in found] for found in (units, others))

@@ -164,7 +164,7 @@ def _called(call: Library, program: Program) -> Cost:
 
 
 def _shaped(arg: Arg, program: Program) -> Any:
-    """An argument as the operator takes it, tensors without data."""
+    """Return an argument as the operator takes it, tensors without data."""
     if isinstance(arg, DType):
         return getattr(torch, arg.dtype)
     if isinstance(arg, tuple):
@@ -180,7 +180,7 @@ def _shaped(arg: Arg, program: Program) -> Any:
 
 
 def elements(views: Iterable[View], size: int, steps: int = 1) -> int:
-    """Number of the `size` elements of a value that lie in any of these views of it, in any step."""
+    """Count the elements, of `size`, of a value that lie in any of these views of it, in any step."""
     views = tuple(views)
     if any(view.linear and view.numel == size for view in views):
         return size
@@ -195,7 +195,7 @@ def elements(views: Iterable[View], size: int, steps: int = 1) -> int:
 
 
 def _there(view: View) -> Iterator[View]:
-    """A view in parts that hold no element beyond an edge."""
+    """Return a view in parts that hold no element beyond an edge."""
     if not view.clips:
         if view.numel:
             yield view

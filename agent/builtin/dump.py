@@ -54,7 +54,7 @@ class Dump:
 
 @singledispatch
 def text(form: object) -> str:
-    """A form as lines. Raises TypeError for what is none."""
+    """Return a form as lines. Raises TypeError for what is none."""
     raise TypeError(f"{type(form).__name__} is no form of a compilation")
 
 

@@ -36,13 +36,13 @@ KERNEL_KNOBS: dict[str, tuple[str, ...]] = {
 
 
 def legal(knob: str) -> tuple[str, ...]:
-    """The values of a knob such as "fuse" or "k1.block"; empty for an unknown one."""
+    """Return the values of a knob such as "fuse" or "k1.block"; empty for an unknown one."""
     kernel, _, name = knob.rpartition(".")
     return KERNEL_KNOBS.get(name, ()) if kernel else GRAPH_KNOBS.get(name, ())
 
 
 def up_to(knob: str, most: int) -> tuple[str, ...]:
-    """The legal values of a knob of numbers, up to the first that is no less than `most`."""
+    """Return the legal values of a knob of numbers, up to the first that is no less than `most`."""
     values = legal(knob)
     enough = next((place for place, value in enumerate(values) if int(value) >= most), len(values) - 1)
     return values[: enough + 1]
@@ -56,7 +56,7 @@ class Schedule:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, str]) -> Schedule:
-        """Raises ValueError on an unknown knob or an illegal value."""
+        """Raise ValueError on an unknown knob or an illegal value."""
         for knob, value in values.items():
             if value not in legal(knob):
                 allowed = ", ".join(legal(knob)) or "no such knob"

@@ -1,1 +1,1 @@
-"""Language models: calls that are retried, paid for, stored and answered from the store."""
+"""Language models: calls with retries, costs, storage and replay."""

@@ -1,8 +1,8 @@
-"""What a run, and each task of it, may spend on language models; held before a call is made, not after.
+"""Budget of a run, and of each of its tasks, for language models; checked before a call is made, not after.
 
-A call is begun when what it can cost at most fits into what is left, counting the calls under way. Where it
-does not fit it waits for those; when none is under way and anything is left, it is begun all the same. So
-a limit is overshot by one call at most; that may be three answers' worth, where answers break off.
+A call is begun when its highest possible cost fits into what is left, counting the calls under way. If it
+does not fit it waits for those; when none is under way and anything is left, it is begun all the same. So a
+limit is overshot by one call at most; that may cost three answers if streams break off.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from kernelwright.agent.budget import BudgetSpent, SpendingLimits
-from kernelwright.agent.llm.model import Call, Usage, estimated_tokens
+from kernelwright.agent.llm.model import ModelCall, Usage, estimated_tokens
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.kernelbench.errors import UsageError
 
@@ -26,7 +26,7 @@ class Spent:
         return Spent(self.usd + other.usd, self.tokens + other.tokens)
 
     def reaches(self, limit: SpendingLimits) -> str | None:
-        """Which limit has been come to; None while something is left."""
+        """Return the limit that has been reached; None while something is left."""
         if limit.tokens is not None and self.tokens >= limit.tokens:
             return f"{limit.tokens} tokens"
         return f"${limit.usd:g}" if limit.usd is not None and self.usd >= limit.usd else None
@@ -37,7 +37,7 @@ class Spent:
 
 
 class Budget:
-    """Of one run. Not for several threads: calls are made in one event loop."""
+    """Budget of one run. Not thread-safe: calls are made in one event loop."""
 
     def __init__(self, prices: Prices, run: SpendingLimits, task: SpendingLimits) -> None:
         self.prices = prices
@@ -48,21 +48,21 @@ class Budget:
         self._changed = asyncio.Condition()
 
     def require_price(self, model: str) -> None:
-        """Raises UsageError where dollars are limited and nobody knows what the model costs."""
+        """Raise UsageError if dollars are limited and the price of the model is unknown."""
         limited = any(allowance.usd is not None for allowance in self._allowances.values())
         if limited and self.prices.of(model) is None:
             raise UsageError(
-                f"--max-usd cannot be held: the price of {model} is not known",
-                "put it into a table of prices and name that with --prices",
+                f"--max-usd cannot be enforced: the price of {model} is unknown",
+                "add it to a table of prices and give that with --prices",
             )
 
     def count(self, task: str | None, usd: float | None, tokens: int) -> None:
-        """Add what a call has cost; None dollars where nobody knows."""
+        """Add the cost of a call; None dollars if unknown."""
         for account in {None, task}:
             self._spent[account] = self._spent.get(account, Spent()) + Spent(usd or 0.0, tokens)
 
     def spent_by(self, task: str | None) -> str | None:
-        """Which limit a task, or the run, has reached; None while something is left."""
+        """Return the limit that a task, or the run, has reached; None while something is left."""
         for account in dict.fromkeys([None, task]):
             limit = self._spent.get(account, Spent()).reaches(self._allowance(account))
             if limit is not None:
@@ -70,8 +70,8 @@ class Budget:
         return None
 
     @asynccontextmanager
-    async def reserved(self, call: Call) -> AsyncIterator[None]:
-        """Around a call and its `count`. Raises BudgetSpent when it must not be made."""
+    async def reserved(self, call: ModelCall) -> AsyncIterator[None]:
+        """Reserve the cost of a call around it and its `count`. Raises BudgetSpent if it must not be made."""
         most = self._most(call)
         accounts = {None, call.task}
         async with self._changed:
@@ -88,8 +88,8 @@ class Budget:
                     self._under_way[account] -= 1
                 self._changed.notify_all()
 
-    def _may_begin(self, call: Call, accounts: set[str | None], most: Spent) -> bool:
-        """Whether a call may be begun now; False while it must wait. Raises BudgetSpent."""
+    def _may_begin(self, call: ModelCall, accounts: set[str | None], most: Spent) -> bool:
+        """Return True if a call may begin now; False while it must wait. Raises BudgetSpent."""
         reached = self.spent_by(call.task)
         if reached is not None:
             raise BudgetSpent(reached)
@@ -99,8 +99,8 @@ class Budget:
                 return False
         return True
 
-    def _most(self, call: Call) -> Spent:
-        """What a call can cost."""
+    def _most(self, call: ModelCall) -> Spent:
+        """Return the highest possible cost of a call."""
         prompt = sum(estimated_tokens(message.content) for message in call.messages)
         usage = Usage(prompt_tokens=prompt, completion_tokens=call.sampling.max_tokens)
         price = self.prices.of(call.sampling.model)

@@ -1,9 +1,9 @@
 """A model behind an OpenAI-compatible endpoint: streamed, retried with patience, within its rates.
 
-Retried are refused connections, timeouts, 408, 409, 429, 5xx and answers that break off, after the pause
-that the endpoint asks for (`retry-after-ms`, `Retry-After`) or an exponential one with jitter, until
-`patience_s` have gone since the first attempt, or three answers have broken off, for those are paid for.
-Everything else is ModelRefused at once, or ModelAbsent where the endpoint does not know us.
+Refused connections, timeouts, 408, 409, 429, 5xx and answers that break off are retried after the pause that
+the endpoint asks for (`retry-after-ms`, `Retry-After`) or an exponential one with jitter, until `patience_s`
+have passed since the first attempt, or three answers have broken off, since those are paid for. Everything
+else is ModelRefused at once, or ModelAbsent if the endpoint does not accept our credentials or the model.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from tenacity import (
 
 from kernelwright.agent.llm.model import (
     NO_TOKENS,
-    Call,
     Completion,
     Endpoint,
     ModelAbsent,
+    ModelCall,
     ModelRefused,
     Usage,
     estimated_tokens,
@@ -42,10 +42,10 @@ _THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 class OpenAIModel:
-    """A ChatModel. To be used in one event loop, and closed in it."""
+    """A ChatModel. Use it in one event loop, and close it there."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Raises MissingPrerequisite, as `Endpoint.require` does."""
+        """Create a client. Raises MissingPrerequisite, as `Endpoint.require` does."""
         endpoint.require()
         self.endpoint = endpoint
         timeout = openai.Timeout(endpoint.call_s, read=endpoint.silence_s, connect=30.0)
@@ -63,8 +63,8 @@ class OpenAIModel:
     async def close(self) -> None:
         await self._client.close()
 
-    async def complete(self, call: Call) -> Completion:
-        """Raises ModelRefused or ModelAbsent."""
+    async def complete(self, call: ModelCall) -> Completion:
+        """Return the completion of a call. Raises ModelRefused or ModelAbsent."""
         attempts, broken, wasted = 0, 0, NO_TOKENS
         took: list[float] = []  # seconds of each attempt, without what it waited for its turn
         impatient = stop_after_delay(self.endpoint.patience_s)
@@ -85,7 +85,7 @@ class OpenAIModel:
                         raise
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
             raise ModelAbsent(
-                f"the endpoint does not know us, or the model: {_said(error)}", wasted, sum(took)
+                f"the endpoint rejected the credentials or the model: {_said(error)}", wasted, sum(took)
             ) from None
         except openai.APIStatusError as error:
             if _may_pass(error.status_code):
@@ -105,7 +105,7 @@ class OpenAIModel:
         asked = _asked_pause_s(error) if isinstance(error, openai.APIStatusError) else None
         return asked if asked is not None else self._backoff(state)
 
-    async def _attempt(self, call: Call, took: list[float]) -> Completion:
+    async def _attempt(self, call: ModelCall, took: list[float]) -> Completion:
         prompt = sum(estimated_tokens(message.content) for message in call.messages)
         if self._requests is not None:
             await self._requests.acquire()
@@ -136,7 +136,7 @@ class OpenAIModel:
         except (openai.APIError, TimeoutError) as error:
             raise _BrokenOffError(f"the stream broke off: {_said(error)}", answer.usage) from None
         except (ValueError, AttributeError, TypeError) as error:
-            raise _BrokenOffError(f"the stream holds what is no answer: {error}", answer.usage) from None
+            raise _BrokenOffError(f"the stream holds an invalid answer: {error}", answer.usage) from None
         except Exception as error:  # the HTTP library's own, which depends on the release of openai's package
             if not type(error).__module__.startswith("http"):
                 raise
@@ -144,7 +144,7 @@ class OpenAIModel:
             raise _BrokenOffError(what, answer.usage) from None
         return answer.completion()
 
-    def _request(self, call: Call) -> dict[str, Any]:
+    def _request(self, call: ModelCall) -> dict[str, Any]:
         sampling = call.sampling
         request: dict[str, Any] = {
             "model": sampling.model,
@@ -165,7 +165,7 @@ class OpenAIModel:
 
 
 class _BrokenOffError(Exception):
-    """A stream that ended too early, or held what is no answer; `usage` is what it has cost."""
+    """A stream that ended too early, or held an invalid answer; `usage` is its cost."""
 
     def __init__(self, message: str, usage: Usage) -> None:
         super().__init__(message)
@@ -173,7 +173,7 @@ class _BrokenOffError(Exception):
 
 
 class _Answer:
-    """What has been streamed so far."""
+    """The part of an answer streamed so far."""
 
     def __init__(self, prompt_tokens: int) -> None:
         self._prompt_tokens = prompt_tokens  # estimated
@@ -204,7 +204,7 @@ class _Answer:
         return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=tokens, estimated=True)
 
     def completion(self) -> Completion:
-        """Raises _BrokenOffError when it does not end."""
+        """Return the completion. Raises _BrokenOffError if the answer has not ended."""
         if self._finish is None:
             raise _BrokenOffError("the stream ended in the middle of the answer", self.usage)
         text, thought = _without_thought(_joined(self._text))
@@ -218,12 +218,12 @@ class _Answer:
 
 
 def _str(piece: Any) -> str:
-    """A piece of text; some servers stream other things, too."""
+    """Return a piece of text; "" for other objects that some servers stream."""
     return piece if isinstance(piece, str) else ""
 
 
 def _joined(pieces: Sequence[str]) -> str:
-    """The text, of which a character may have been cut in two."""
+    """Join the pieces, in which a character may have been split."""
     return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -235,13 +235,13 @@ def _limiter(a_minute: float | None) -> AsyncLimiter | None:
 
 
 def _without_thought(text: str) -> tuple[str, str]:
-    """What a model says, and what it thinks first, which some servers leave in its answer."""
+    """Separate an answer from the thinking before it, which some servers leave in the text."""
     found = _THOUGHT.match(text)
     return (text[found.end() :], found.group(1).strip()) if found else (text, "")
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether the same request may be answered later."""
+    """Return True if the same request may be answered later."""
     if isinstance(error, openai.APIStatusError):
         asked = _asked_pause_s(error)
         if _is_quota(error) or (asked is not None and asked > _LONGEST_PAUSE_S):
@@ -255,12 +255,12 @@ def _may_pass(status: int) -> bool:
 
 
 def _is_quota(error: openai.APIStatusError) -> bool:
-    """Whether nothing is left to pay with: that is a 429, too, and does not pass."""
+    """Return True if the credit is exhausted: that is a 429, too, but does not pass."""
     return error.status_code == 429 and error.code == "insufficient_quota"
 
 
 def _asked_pause_s(error: openai.APIStatusError) -> float | None:
-    """Seconds that the endpoint asks us to wait. Dates are not understood: few endpoints give any."""
+    """Return the seconds that the endpoint asks us to wait. Dates are not parsed: few endpoints send any."""
     headers = error.response.headers
     for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         try:
@@ -273,6 +273,6 @@ def _asked_pause_s(error: openai.APIStatusError) -> float | None:
 
 
 def _said(error: Exception) -> str:
-    """On one line."""
+    """Return the error's message on one line."""
     text = error.message if isinstance(error, openai.APIError) else str(error)
     return " ".join((text or type(error).__name__).split())[:500]

@@ -1,10 +1,10 @@
-"""The coder that is a language model."""
+"""The language-model coder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.agent.llm.model import Call, ChatModel, Message, ModelRefused, ReplyUnusable, Sampling
-from kernelwright.agent.llm.prompting import NAMES, Situation, Situations, Subject, coder_messages
+from kernelwright.agent.llm.model import ChatModel, Message, ModelCall, ModelRefused, ReplyUnusable, Sampling
+from kernelwright.agent.llm.prompting import NAMES, PromptSubject, Situation, Situations, coder_messages
 from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.protocols import Attempt, NoCandidate
@@ -18,7 +18,7 @@ _SHOWN = 20_000  # characters of such a reply that the model is shown again
 
 @dataclass(frozen=True)
 class LlmCoder:
-    """Asks for one file a round: a first one, or one made from the attempt that the advice is on."""
+    """Coder that asks for one file a round: a first one, or one made from the attempt advised on."""
 
     model: ChatModel
     sampling: Sampling
@@ -33,7 +33,10 @@ class LlmCoder:
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
-        """Raises NoCandidate where the model's replies hold none, a ModelError where there are no replies."""
+        """Propose a candidate.
+
+        Raises NoCandidate if the model's replies contain none, a ModelError if there are no replies.
+        """
         return self.runtime.wait(
             self._propose(self.situation(task, len(history), self.language), history, advice, sample)
         )
@@ -45,7 +48,7 @@ class LlmCoder:
         self, situation: Situation, history: Sequence[Attempt], advice: Advice | None, sample: int
     ) -> Candidate:
         asked = asked_for(situation, self.language, history, advice)
-        call = Call(
+        call = ModelCall(
             role="coder",
             task=situation.task.id,
             messages=asked.messages,
@@ -79,7 +82,7 @@ class LlmCoder:
 
 @dataclass(frozen=True)
 class PromptSpec:
-    """What a model is asked for: a file, by a prompt, perhaps made from another file."""
+    """A request for a file: the prompt, and the file it is to be made from, if any."""
 
     messages: tuple[Message, ...]
     language: Language
@@ -91,7 +94,7 @@ class PromptSpec:
         return self.parent.source if self.parent is not None else None
 
     def candidate(self, source: str, author: str) -> Candidate:
-        """What was made of it."""
+        """Return the candidate with this source."""
         return Candidate(
             source=source,
             language=self.language,
@@ -104,7 +107,7 @@ class PromptSpec:
 def asked_for(
     situation: Situation, language: Language, history: Sequence[Attempt], advice: Advice | None
 ) -> PromptSpec:
-    """The next file, after this history."""
+    """Return the request for the next file, after this history."""
     shown = start_of(history, advice)
     failed = _failed_since(history, shown)
     is_best = shown is not None and shown.attempt is best_of(history)
@@ -112,34 +115,34 @@ def asked_for(
     return PromptSpec(messages, language, shown.attempt.candidate if shown is not None else None, advice)
 
 
-def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | None:
-    """The attempt to go on from: the one that the advice is on, else the best, else the last."""
+def start_of(history: Sequence[Attempt], advice: Advice | None) -> PromptSubject | None:
+    """Return the attempt to continue from: the one that the advice is on, else the best, else the last."""
     if not history:
         return None
     if advice is not None and advice.about:
         for number, attempt in enumerate(history):  # the first such: a repetition was not evaluated
             if attempt.candidate.sha256 == advice.about:
-                return Subject(attempt, number)
+                return PromptSubject(attempt, number)
     attempt = best_of(history) or history[-1]
-    return Subject(attempt, next(i for i, other in enumerate(history) if other is attempt))
+    return PromptSubject(attempt, next(i for i, other in enumerate(history) if other is attempt))
 
 
-def _failed_since(history: Sequence[Attempt], shown: Subject | None) -> Subject | None:
-    """The last attempt, where it was made from the one shown and failed."""
+def _failed_since(history: Sequence[Attempt], shown: PromptSubject | None) -> PromptSubject | None:
+    """Return the last attempt if it was made from the one shown and failed."""
     if not history or shown is None:
         return None
-    last = Subject(history[-1], len(history) - 1)
+    last = PromptSubject(history[-1], len(history) - 1)
     made_from_it = shown.attempt.candidate.sha256 in last.attempt.candidate.parents
     return last if made_from_it and not last.correct else None
 
 
 def objection(source: str, language: Language, history: Sequence[Attempt]) -> str:
-    """Why a file is not worth an evaluation; "" where it is."""
+    """Return the reason a file is not worth an evaluation; "" if it is."""
     found = language_of(source)
     if found != language:
         what = "no kernels of its own" if found == "torch" else f"{NAMES[found]} kernels"
-        return f"the file has {what}, where {NAMES[language]} is asked for"
+        return f"the file has {what}, but {NAMES[language]} was requested"
     for number, attempt in enumerate(history):
         if attempt.candidate.source == source:
-            return f"it is the very file of round {number} again ({attempt.evaluation.verdict})"
+            return f"it repeats the file of round {number} ({attempt.evaluation.verdict})"
     return ""

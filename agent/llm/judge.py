@@ -1,7 +1,7 @@
-"""The judge that is a language model: finds the fault of what failed, the bottleneck of what is correct.
+"""The language-model judge: finds the fault of a failed candidate, the bottleneck of a correct one.
 
-After CudaForge (arXiv:2511.01884): one critical issue, or one bottleneck with one method, at a time. What the
-judge claims of metrics is checked against the profile before anybody acts on it.
+After CudaForge (arXiv:2511.01884): one critical issue, or one bottleneck with one method, at a time. The
+judge's claims about metrics are checked against the profile before anybody acts on them.
 """
 
 import math
@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, PositiveFloat
 
 from kernelwright.agent.llm.coder import start_of
-from kernelwright.agent.llm.model import Call, ChatModel, ModelRefused, ReplyUnusable, Sampling
+from kernelwright.agent.llm.model import ChatModel, ModelCall, ModelRefused, ReplyUnusable, Sampling
 from kernelwright.agent.llm.prompting import (
     TECHNIQUES,
+    PromptSubject,
     Situation,
     Situations,
-    Subject,
     judge_messages,
     metrics_of,
 )
@@ -72,7 +72,7 @@ class LlmJudge:
     selection: Selection | None = None  # of metrics
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice:
-        """Advice on the attempt to go on from. Where the model's answers cannot be used it says so, no more.
+        """Advise on the attempt to continue from; unusable answers of the model give advice that says so.
 
         Raises ModelAbsent or BudgetSpent.
         """
@@ -81,21 +81,25 @@ class LlmJudge:
     def advise_on(
         self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
     ) -> Advice:
-        """The same on an attempt of the history, other than what has been advised `besides`."""
-        subject = Subject(attempt, next(i for i, other in enumerate(history) if other is attempt))
+        """Advise on an attempt of the history, with something other than the advice in `besides`."""
+        subject = PromptSubject(attempt, next(i for i, other in enumerate(history) if other is attempt))
         return self._on(task, history, subject, besides)
 
     def _on(
-        self, task: Task, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
+        self, task: Task, history: Sequence[Attempt], shown: PromptSubject, besides: Sequence[Advice]
     ) -> Advice:
         situation = self.situation(task, len(history), shown.attempt.candidate.language)
         return self.runtime.wait(self._advise(situation, history, shown, besides))
 
     async def _advise(
-        self, situation: Situation, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
+        self,
+        situation: Situation,
+        history: Sequence[Attempt],
+        shown: PromptSubject,
+        besides: Sequence[Advice],
     ) -> Advice:
         metrics = metrics_of(shown.attempt, self.selection) if shown.correct else ()
-        call = Call(
+        call = ModelCall(
             role="judge",
             task=situation.task.id,
             messages=judge_messages(situation, shown, metrics, predictions(history), besides),
@@ -116,8 +120,8 @@ class LlmJudge:
             plan = await ask(self.model, call, Optimization, lambda reply: _objection(reply, metrics))
         except (ReplyUnusable, ModelRefused) as error:
             return Advice(
-                bottleneck="not known",
-                method=f"the judge gave no answer that could be used ({error})",
+                bottleneck="unknown",
+                method=f"the judge gave no usable answer ({error})",
                 plan="change what you think costs most",
                 predicted_gain=1.0,
                 about=about,
@@ -133,9 +137,9 @@ class LlmJudge:
         )
 
 
-def _subject(history: Sequence[Attempt]) -> Subject:
-    """What to advise on: the last attempt while it is worth mending, else the best."""
-    last = Subject(history[-1], len(history) - 1)
+def _subject(history: Sequence[Attempt]) -> PromptSubject:
+    """Return the attempt to advise on: the last one while it is worth fixing, else the best."""
+    last = PromptSubject(history[-1], len(history) - 1)
     repeated = any(a.candidate.sha256 == last.attempt.candidate.sha256 for a in history[:-1])
     if last.correct or repeated:
         best = start_of(history, None)
@@ -143,7 +147,7 @@ def _subject(history: Sequence[Attempt]) -> Subject:
         return best
     failures = 0
     for attempt in reversed(history):
-        if Subject(attempt, 0).correct:
+        if PromptSubject(attempt, 0).correct:
             break
         failures += 1
     best = start_of(history, None)
@@ -152,26 +156,26 @@ def _subject(history: Sequence[Attempt]) -> Subject:
 
 
 def _objection(reply: Optimization, metrics: Sequence[Metric]) -> str | None:
-    """What is claimed and not so."""
+    """Return the first false claim of a reply; None if there is none."""
     known: dict[str, list[float]] = {}  # of each kernel, or of the whole call
     for metric in metrics:
         known.setdefault(metric.name, []).append(metric.value)
     for claim in reply.evidence:
         if claim.metric not in known:
             names = ", ".join(known) or "none"
-            return f"there is no metric '{claim.metric}'; available: {names}"
+            return f"unknown metric '{claim.metric}'; available: {names}"
         values = known[claim.metric]
         if not any(math.isclose(claim.value, value, rel_tol=_CLOSE) for value in values):
             listed = " or ".join(f"{value:.6g}" for value in values)
             return f"{claim.metric} is {listed}, not {claim.value:.6g}"
     if not reply.predicted_gain <= _LARGEST_GAIN:
-        return f"a gain of {reply.predicted_gain:g} is no prediction; it is time before / time after"
+        return f"invalid predicted gain {reply.predicted_gain:g}; it must be time before / time after"
     return None
 
 
 def predictions(history: Sequence[Attempt]) -> list[str]:
-    """What the gains that were predicted on correct files came to, a line each."""
-    correct = {a.candidate.sha256: a for a in history if Subject(a, 0).correct}
+    """Return the predicted and measured gains on correct files, a line each."""
+    correct = {a.candidate.sha256: a for a in history if PromptSubject(a, 0).correct}
     lines = []
     for number, attempt in enumerate(history):
         advice = attempt.advice
@@ -181,7 +185,7 @@ def predictions(history: Sequence[Attempt]) -> list[str]:
         predicted = f"round {number}, {advice.method}: predicted {advice.predicted_gain:.2f}"
         came = gain(before.evaluation, attempt.evaluation)
         if came is not None:
-            lines.append(f"{predicted}, came to {came:.2f}")
+            lines.append(f"{predicted}, measured {came:.2f}")
         else:
             lines.append(f"{predicted}, the file failed ({attempt.evaluation.verdict})")
     return lines

@@ -1,4 +1,4 @@
-"""What a language model is to the coder and the judge: a call, its completion, and how it can fail."""
+"""Interface of a language model for the coder and the judge: a call, its completion, and its failures."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ class Message(Record):
 
 
 class Sampling(Record):
-    """How a role asks its model. None leaves a setting to the endpoint."""
+    """Sampling settings of a role. None leaves a setting to the endpoint."""
 
     model: str
     temperature: float | None = None
@@ -27,8 +27,8 @@ class Sampling(Record):
     max_tokens: PositiveInt = 16384  # of the completion, reasoning included
 
 
-class Call(Record):
-    """One request. Calls of equal `sha256` have the same answer, once there is one."""
+class ModelCall(Record):
+    """One request. Calls with equal `sha256` have the same answer, once there is one."""
 
     role: str  # "coder", "judge"
     task: str | None  # that it serves; None: the run
@@ -39,17 +39,17 @@ class Call(Record):
 
     @property
     def sha256(self) -> str:
-        """Of all that the answer depends on."""
+        """Hash of everything that the answer depends on."""
         text = json.dumps(self.model_dump(mode="json", exclude={"role", "task"}), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where models are, and how they may be asked.
+    """Address of the models and limits for requests.
 
-    `patience_s`: how long a call is tried; `call_s`: how long one attempt may take; `silence_s`: how long
-    nothing may come; `backoff_s`: the longest first pause, doubled each time. `requests_a_minute` and
+    `patience_s`: time to keep trying a call; `call_s`: limit of one attempt; `silence_s`: limit of a pause in
+    the stream; `backoff_s`: the longest first pause, doubled each time. `requests_a_minute` and
     `tokens_a_minute` (of prompts and completions together): None is no limit.
     """
 
@@ -71,14 +71,16 @@ class Endpoint:
         return self.api_key or os.environ.get("OPENAI_API_KEY")
 
     def require(self) -> None:
-        """Raises MissingPrerequisite without a key or an address, UsageError where they are none."""
+        """Raise MissingPrerequisite without a key or an address, UsageError if they are invalid."""
         if not self.key and not self.url:
             raise MissingPrerequisite(
                 "no language model can be reached",
                 "set OPENAI_API_KEY, or OPENAI_BASE_URL to an OpenAI-compatible server such as vLLM's",
             )
         if self.key and not (self.key.isascii() and self.key.isprintable()):
-            raise UsageError("OPENAI_API_KEY is no key: it has letters that no key has", "set it to yours")
+            raise UsageError(
+                "invalid OPENAI_API_KEY: it has characters that no key has", "set it to your key"
+            )
         try:
             parts = urlsplit(self.url or "https://api.openai.com")
             valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -86,12 +88,12 @@ class Endpoint:
             valid = False
         if not valid:
             raise UsageError(
-                f"OPENAI_BASE_URL {self.url} is no address", "give one such as http://localhost:8000/v1"
+                f"invalid OPENAI_BASE_URL {self.url}", "use an address such as http://localhost:8000/v1"
             )
 
 
 class Usage(Record):
-    """Tokens, as the endpoint counts them; `estimated` from lengths where it does not."""
+    """Tokens, as the endpoint counts them; `estimated` from lengths if it does not."""
 
     prompt_tokens: int
     completion_tokens: int  # reasoning included
@@ -111,7 +113,7 @@ NO_TOKENS = Usage(prompt_tokens=0, completion_tokens=0)
 
 
 class Completion(Record):
-    """An answer. `reasoning` is what the model said to itself, where the endpoint tells."""
+    """An answer. `reasoning`: the model's thinking, if the endpoint reports it."""
 
     text: str
     reasoning: str = ""
@@ -122,17 +124,17 @@ class Completion(Record):
 
 
 class ChatModel(Protocol):
-    async def complete(self, call: Call) -> Completion:
-        """Raises a ModelError."""
+    async def complete(self, call: ModelCall) -> Completion:
+        """Return the completion of a call. Raises a ModelError."""
         ...
 
 
 class ModelError(Exception):
-    """No answer to a call, for which `usage` may have to be paid all the same; `seconds` of attempts it took.
+    """A call without an answer, whose `usage` may still have to be paid; `seconds`: duration of its attempts.
 
     ModelError
     ├── ModelRefused   the endpoint will not answer this request, now or later
-    ├── ModelAbsent    the endpoint cannot be reached, does not know us, or has been busy for too long
+    ├── ModelAbsent    the endpoint cannot be reached, rejects us, or has been busy for too long
     └── ReplyUnusable  the answer is not what was asked for, and asking again did not help
     """
 
@@ -154,5 +156,5 @@ class ReplyUnusable(ModelError):  # noqa: N818
 
 
 def estimated_tokens(text: str) -> int:
-    """From above, mostly: a token is three or four characters of English or code."""
+    """Estimate tokens, mostly from above: one has three or four characters of English or code."""
     return len(text.encode(errors="replace")) // 3 + 1

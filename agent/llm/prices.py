@@ -1,4 +1,4 @@
-"""What tokens cost, from a table that the user can replace; what is not in it has no known price."""
+"""Prices of tokens, from a table that the user can replace; other models have no known price."""
 
 import re
 import tomllib
@@ -34,14 +34,14 @@ class Price(Record):
 
 
 class Prices:
-    """By model."""
+    """Prices by model."""
 
     def __init__(self, prices: dict[str, Price]) -> None:
         self._prices = prices
 
     @classmethod
     def read(cls, path: Path = SHIPPED) -> Self:
-        """Raises UsageError when the file is not such a table."""
+        """Read a table of prices. Raises UsageError if the file is not such a table."""
         fix = f"write it like {SHIPPED}"
         try:
             text = path.read_text()
@@ -57,5 +57,5 @@ class Prices:
             raise UsageError(f"{path}: {where}: {first['msg']}", fix) from None
 
     def of(self, model: str) -> Price | None:
-        """The price of a model, or of the model that it is a dated release of."""
+        """Return the price of a model, or of the model that it is a dated release of."""
         return self._prices.get(model) or self._prices.get(_DATED.sub("", model))

@@ -1,7 +1,7 @@
-"""What the models are shown: the templates of prompts/, filled in.
+"""Prompts of the models: the templates of prompts/, filled in.
 
-A `Subject` is one attempt with its round. Code, outcome, metrics and advice in a prompt all come from it, so
-that they cannot be of different candidates.
+A `PromptSubject` is one attempt with its round. Code, outcome, metrics and advice in a prompt all come from
+it, so that they cannot be of different candidates.
 """
 
 import re
@@ -36,7 +36,7 @@ _MOST_FINDINGS = 5  # of a profile
 _MOST_ERROR = 3000  # characters of a failure
 _CONTEXT = 3  # lines after one that names an error
 
-# What a method is called in general, so that effects can be compared across tasks.
+# General names of methods, so that effects can be compared across tasks.
 TECHNIQUES = (
     "fuse operations",
     "fewer passes over memory",
@@ -63,7 +63,7 @@ Mode = Literal["correction", "optimization"]
 
 
 @dataclass(frozen=True)
-class Subject:
+class PromptSubject:
     """An attempt and the number of its round."""
 
     attempt: Attempt
@@ -76,15 +76,15 @@ class Subject:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a task, its machine and its work are to both roles."""
+    """Facts about a task, its machine and its work, for both roles."""
 
     task: Task
     target: Target
     work: Work
-    lessons: tuple[str, ...] = ()  # what changes to other tasks' kernels came to
+    lessons: tuple[str, ...] = ()  # measured effects of techniques on other tasks' kernels
 
     def facts(self) -> str:
-        """What the machine can do, measured, and what the task needs at least."""
+        """Describe the measured ceilings of the machine and the least work of the task."""
         work, ceilings, mark = self.work, self.target.ceilings, self.target.fingerprint
         moved = work.input_bytes + work.weight_bytes + work.output_bytes
         cache_mib = mark.last_level_cache_bytes >> 20
@@ -95,7 +95,7 @@ class Situation:
         )
         rates = (
             ("memory is copied at", ceilings.copy_bytes_s, ".3g", "GB/s"),
-            ("what lies in the cache at", ceilings.cached_copy_bytes_s, ".3g", "GB/s"),
+            ("data in the cache at", ceilings.cached_copy_bytes_s, ".3g", "GB/s"),
             ("a large fp32 product runs at", ceilings.fp32_flops_s, ".4g", "GFLOP/s"),
         )
         measured = ", ".join(f"{what} {rate / 1e9:{form}} {unit}" for what, rate, form, unit in rates if rate)
@@ -110,7 +110,7 @@ class Situation:
 
 
 def _least_us(amount: float, rate: float | None) -> str:
-    """What so many bytes or FLOPs take, in brackets; empty where the rate is not known."""
+    """Format the least time of an amount of bytes or FLOPs, in brackets; empty if the rate is unknown."""
     return f" ({1e6 * amount / rate:.4g} us)" if rate else ""
 
 
@@ -121,13 +121,15 @@ Situations = Callable[[Task, int, Language], Situation]
 def coder_messages(
     situation: Situation,
     language: Language,
-    shown: Subject | None,
-    failed: Subject | None,
+    shown: PromptSubject | None,
+    failed: PromptSubject | None,
     advice: Advice | None,
     is_best: bool = False,
 ) -> tuple[Message, ...]:
-    """`shown` is what to start from, the best so far or another; `failed` a later attempt made from it that
-    failed. `advice` is on `shown`.
+    """Return the coder's prompt.
+
+    `shown` is the attempt to start from, the best so far or another; `failed` a later attempt made from it
+    that failed. `advice` is on `shown`.
     """
     assert advice is None or shown is None or advice.about in ("", shown.attempt.candidate.sha256)
     mark = situation.target.fingerprint
@@ -159,12 +161,15 @@ def coder_messages(
 
 def judge_messages(
     situation: Situation,
-    shown: Subject,
+    shown: PromptSubject,
     metrics: Sequence[Metric],
     record: Sequence[str],
     besides: Sequence[Advice] = (),
 ) -> tuple[Message, ...]:
-    """`record`: what earlier predictions came to, a line each. `besides`: advice that others follow."""
+    """Return the judge's prompt.
+
+    `record`: predicted and measured gains, a line each. `besides`: advice that others follow.
+    """
     mode: Mode = "optimization" if shown.correct else "correction"
     language = shown.attempt.candidate.language
     names = {"mode": mode, "language": NAMES.get(language, "PyTorch"), "techniques": TECHNIQUES}
@@ -185,7 +190,7 @@ def judge_messages(
 
 
 def outcome(attempt: Attempt) -> str:
-    """What became of a candidate, as far as it helps to write the next one."""
+    """Describe the outcome of a candidate, as far as it helps to write the next one."""
     evaluation = attempt.evaluation
     if evaluation.verdict is not Verdict.correct:
         return f"Result: {evaluation.verdict}.\n```\n{essence(evaluation.reason)}\n```"
@@ -203,7 +208,7 @@ def outcome(attempt: Attempt) -> str:
 
 
 def essence(reason: str) -> str:
-    """A failure cut to what matters: of a compiler's output the errors with their source lines."""
+    """Shorten a failure to the essential: of a compiler's output the errors with their source lines."""
     lines = reason.splitlines()
     if len(reason) <= _MOST_ERROR:
         return reason
@@ -219,7 +224,7 @@ def essence(reason: str) -> str:
 
 
 def metrics_of(attempt: Attempt, selection: Selection | None) -> tuple[Metric, ...]:
-    """What a judge may rest its advice on."""
+    """Return the metrics a judge may base its advice on."""
     return judged_by(attempt.profile.metrics, selection) if attempt.profile is not None else ()
 
 

@@ -1,7 +1,7 @@
-"""From a model's reply to a candidate's source. Nothing of it is executed here.
+"""Conversion of a model's reply to a candidate's source. Nothing of it is executed here.
 
 Models fence their code, or do not; show drafts before the final file, or the file in pieces; talk before and
-after; or give back only the kernel whose host code they were shown.
+after; or return only the kernel whose host code they were shown.
 """
 
 import ast
@@ -21,17 +21,17 @@ _KERNEL = re.compile(r'extern\s+"C"|__global__|#include')
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     language: str  # as the fence has it, in lower case
     text: str
 
 
 def candidate_source(reply: str, parent: str | None = None) -> str:
-    """The file that a reply gives, defining ModelNew.
+    """Return the file in a reply that defines ModelNew.
 
-    The last block that does, and imports what it needs, wins; else all Python blocks together; else what is
-    not fenced. A reply that has kernels only is put into `parent`, the file that the model was shown.
-    Raises ReplyUnusable, with words for the model.
+    The last block that does, and imports what it needs, wins; else all Python blocks together; else the
+    unfenced text. A reply with only kernels is put into `parent`, the file that the model was shown. Raises
+    ReplyUnusable, worded for the model.
     """
     reply = reply.encode(errors="replace").decode().replace("\r\n", "\n")
     blocks = list(_blocks(reply))
@@ -54,8 +54,8 @@ def candidate_source(reply: str, parent: str | None = None) -> str:
     raise ReplyUnusable(next((error for error in errors if "line" in error), errors[0]))
 
 
-def _blocks(text: str) -> Iterator[Block]:
-    """The fenced blocks. One that is never closed goes to the end."""
+def _blocks(text: str) -> Iterator[CodeBlock]:
+    """Yield the fenced blocks. One that is never closed goes to the end."""
     opened, language = "", ""
     lines: list[str] = []
     for line in text.split("\n"):
@@ -63,16 +63,16 @@ def _blocks(text: str) -> Iterator[Block]:
         if not opened and fence is not None:
             opened, language, lines = fence.group(1), fence.group(2).lower(), []
         elif opened and fence is not None and fence.group(1).startswith(opened) and not fence.group(2):
-            yield Block(language, "\n".join(lines))
+            yield CodeBlock(language, "\n".join(lines))
             opened = ""
         elif opened:
             lines.append(line)
     if opened:
-        yield Block(language, "\n".join(lines))
+        yield CodeBlock(language, "\n".join(lines))
 
 
-def _unfenced(text: str, blocks: Sequence[Block]) -> Iterator[str]:
-    """The text from where a file could begin, while there are no blocks; prose behind it is left off."""
+def _unfenced(text: str, blocks: Sequence[CodeBlock]) -> Iterator[str]:
+    """Yield the text from where a file could begin, if there are no blocks; prose after it is removed."""
     if blocks or "class ModelNew" not in text:
         return
     lines = text.split("\n")
@@ -97,14 +97,14 @@ def _what_is_wrong(text: str) -> str | None:
 
 
 def _spliced(kernels: Sequence[str], parent: str | None) -> str:
-    """The parent with its kernel sources, the longest strings that hold any, replaced in their order."""
+    """Return the parent with its kernel sources, the longest strings with kernels, replaced in order."""
     if parent is None:
-        raise ReplyUnusable("the reply has kernels only: give the whole Python file that defines ModelNew")
+        raise ReplyUnusable("the reply has only kernels: give the whole Python file that defines ModelNew")
     try:
         tree = parsed(parent)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ReplyUnusable(
-            "the reply has kernels only, and the last file was none: give the whole file"
+            "the reply has only kernels, and the last file was invalid: give the whole file"
         ) from None
     strings = [
         node
@@ -133,7 +133,7 @@ def _spliced(kernels: Sequence[str], parent: str | None) -> str:
 
 
 def _literal(text: str) -> str:
-    """A Python literal of the text, readable where that is possible."""
+    """Return a Python literal of the text, a readable one if possible."""
     raw = f'r"""\n{text}\n"""'
     try:
         found = [node.value for node in parsed(raw).body if isinstance(node, ast.Expr)]

@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, in which models are asked while other threads wait for answers.
+"""An event loop in a separate thread, which queries models while other threads wait for answers.
 
 It holds the timing lock of the evaluator as a slot does: while candidates are timed it pauses, and answers
-wait in the sockets. What sixteen streams take to be parsed would be noise in a timing on the same cores.
+wait in the sockets. Parsing sixteen streams would be noise in a timing on the same cores.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _IdleSelector(selectors.DefaultSelector):
-    """Waits for events outside its slot of the timing lock."""
+    """Selector that waits for events outside its slot of the timing lock."""
 
     def __init__(self, timing_lock: TimingLock) -> None:
         super().__init__()
@@ -41,9 +41,9 @@ class Runtime:
             self._loop.run_forever()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` gives or raises. An interrupt of the waiting thread ends it.
+        """Return the result of `work`, or raise its error. An interrupt of the waiting thread ends it.
 
-        Raises concurrent.futures.CancelledError once all is aborted.
+        Raises concurrent.futures.CancelledError once everything is aborted.
         """
         with self._lock:
             if self._aborted:
@@ -57,13 +57,13 @@ class Runtime:
             raise
 
     def abort(self) -> None:
-        """End what is under way, whoever waits for it, and begin nothing more."""
+        """End all work under way, whoever waits for it, and begin no more."""
         with self._lock:
             self._aborted = True
         asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """With something to be done in the loop `last`. Idempotent."""
+        """Close the loop after running `last` in it. Idempotent."""
         if self._loop.is_closed():
             return
         self.abort()

@@ -49,15 +49,16 @@ class ScriptedModel:
 
     def __call__(self, body: dict[str, Any], number: int) -> Reply | ErrorResponse:
         system, user = (message["content"] for message in body["messages"][:2])
-        if "`ModelNew`, which" in system:
+        # The judge's prompts name the keys of the JSON that they ask for; the coder's has none.
+        if "critical_issue" in system:
+            text = json.dumps(_CORRECTION)
+        elif "predicted_gain" in system:
+            text = json.dumps(_advice(user))
+        else:
             task = _TASK.search(user)
             if task is None or task[1] not in self._files:
                 return ErrorResponse(400, f"there are kernels for {', '.join(self._files)} alone")
             text = f"```python\n{self._next_file(task[1])}```\n"
-        elif "critical_issue" in system:
-            text = json.dumps(_CORRECTION)
-        else:
-            text = json.dumps(_advice(user))
         return Reply(text, pieces=self._pieces, pause_s=self._latency_s / self._pieces)
 
     def _next_file(self, task: str) -> str:

@@ -1,4 +1,4 @@
-"""All that a run asks language models with: who is asked, what may be spent, and where answers are kept."""
+"""A run's access to language models: who is asked, what may be spent, and where answers are stored."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from kernelwright.agent.llm.prompting import Situation, Situations
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
 from kernelwright.agent.protocols import ProfilingEvaluator
-from kernelwright.agent.tuner.memory import Memory
+from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Language, Record, Target, Task
 from kernelwright.profiling.selection import Selection
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def languages_for(device: str) -> tuple[Language, ...]:
-    """That a model may be asked to write kernels in, the usual one first."""
+    """Return the languages a model may write kernels in, the default first."""
     return ("cpp", "triton") if device == "cpu" else ("triton", "cuda")
 
 
 class Roles(Record):
-    """Who writes and who advises, and in which language the kernels are."""
+    """Models for the coder and the judge, and the languages of the kernels."""
 
     coder: Sampling
     judge: Sampling
@@ -40,7 +40,7 @@ class Roles(Record):
 
 @dataclass(frozen=True)
 class Terms:
-    """How models may be used; not part of what a run is, so it may be another one when a run goes on."""
+    """Terms of use of the models; not part of a run's identity, so they may change when it is resumed."""
 
     endpoint: Endpoint
     prices: Path
@@ -48,7 +48,10 @@ class Terms:
     task: SpendingLimits
 
     def budget_for(self, roles: Roles) -> Budget:
-        """A new one. Raises UsageError and MissingPrerequisite where these models cannot be used so."""
+        """Return a new budget.
+
+        Raises UsageError and MissingPrerequisite if these models cannot be used so.
+        """
         self.endpoint.require()
         budget = Budget(Prices.read(self.prices), self.run, self.task)
         for sampling in (roles.coder, roles.judge):
@@ -68,7 +71,10 @@ class ModelSession:
         client: "OpenAIModel | None",
         timing_lock: TimingLock | None = None,
     ) -> None:
-        """Use `asking` or `replaying`. `target`: the run's, for prompts must not change while it goes on."""
+        """Create a session; use `asking` or `replaying`.
+
+        `target`: the run's, since prompts must not change while it is resumed.
+        """
         self.roles, self.target, self.budget = roles, target, budget
         self._model, self._client = model, client
         self._timing_lock = timing_lock or TimingLock()
@@ -78,7 +84,7 @@ class ModelSession:
     def asking(
         cls, roles: Roles, terms: Terms, database: RunDatabase, timing_lock: TimingLock | None = None
     ) -> Self:
-        """Answers are kept in `database`; nothing is done while `timing_lock` is closed.
+        """Create a session that stores answers in `database` and pauses while candidates are timed.
 
         Raises what `Terms.budget_for` does.
         """
@@ -91,19 +97,21 @@ class ModelSession:
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
-        """Nobody is asked, and nothing paid: the answers are those that a run has had."""
+        """Create a session that replays the answers of a run, without asking or paying for any."""
         budget = Budget(Prices({}), SpendingLimits(), SpendingLimits())
         return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None)
 
-    def coder(self, evaluator: ProfilingEvaluator, memory: Memory | None, language: Language) -> LlmCoder:
+    def coder(
+        self, evaluator: ProfilingEvaluator, memory: LessonMemory | None, language: Language
+    ) -> LlmCoder:
         situation = self._situations(evaluator, memory)
         return LlmCoder(self._model, self.roles.coder, self._runtime, situation, language)
 
-    def judge(self, evaluator: ProfilingEvaluator, memory: Memory | None) -> LlmJudge:
+    def judge(self, evaluator: ProfilingEvaluator, memory: LessonMemory | None) -> LlmJudge:
         situation = self._situations(evaluator, memory)
         return LlmJudge(self._model, self.roles.judge, self._runtime, situation, self.roles.selection)
 
-    def _situations(self, evaluator: ProfilingEvaluator, memory: Memory | None) -> Situations:
+    def _situations(self, evaluator: ProfilingEvaluator, memory: LessonMemory | None) -> Situations:
         def situation(task: Task, seen: int, language: Language) -> Situation:
             work = evaluator.work(task)
             with self._timing_lock.shared():
@@ -113,7 +121,7 @@ class ModelSession:
         return situation
 
     def abort(self) -> None:
-        """End the calls under way: whoever waits for one is told at once."""
+        """End the calls under way: whoever waits for one gets an error at once."""
         self._runtime.abort()
 
     def close(self) -> None:

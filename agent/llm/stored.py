@@ -1,8 +1,8 @@
-"""Calls that are paid for once: every answer is kept in the run database, and given again from there.
+"""Calls that are paid for once: every answer is stored in the run database, and reused from there.
 
-What is not there yet is asked for, within the budget, and stored before anybody sees it. Calls that failed
-are stored too, and asked again when a run goes on. `ReplayedModel` asks nobody: it gives the answers, and the
-failures that nothing came after, that a run has had.
+A missing answer is requested, within the budget, and stored before anybody sees it. Calls that failed are
+stored too, and repeated when a run is resumed. `ReplayedModel` asks nobody: it returns the answers of a run,
+and the failures that no answer followed.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from pydantic import JsonValue
 from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.llm import model as models
 from kernelwright.agent.llm.budget import Budget
-from kernelwright.agent.llm.model import Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
+from kernelwright.agent.llm.model import ChatModel, Completion, ModelCall, ModelError, Usage, estimated_tokens
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 
 
 class StoredModel:
-    """A ChatModel. Calls that are alike and made at the same time are one."""
+    """A ChatModel with stored answers. Equal calls made at the same time are one."""
 
     def __init__(self, model: ChatModel, database: RunDatabase, budget: Budget) -> None:
-        """What `database` holds has been spent already."""
+        """Count the calls in `database` as already spent."""
         self._model, self._database, self._budget = model, database, budget
         self._answers: dict[str, Completion] = {}
         self._under_way: dict[str, asyncio.Task[Completion]] = {}
@@ -32,8 +32,8 @@ class StoredModel:
             if isinstance(answer, Completion):
                 self._answers[call.request_sha256] = answer
 
-    async def complete(self, call: Call) -> Completion:
-        """Raises a ModelError, and StorageError when the answer cannot be kept."""
+    async def complete(self, call: ModelCall) -> Completion:
+        """Return the completion. Raises a ModelError, and StorageError if the answer cannot be stored."""
         known = self._answers.get(call.sha256)
         if known is not None:
             return known
@@ -44,7 +44,7 @@ class StoredModel:
             asked.add_done_callback(lambda _: self._under_way.pop(call.sha256))
         return await asyncio.shield(asked)  # whoever gives up waiting has paid for it all the same
 
-    async def _ask(self, call: Call) -> Completion:
+    async def _ask(self, call: ModelCall) -> Completion:
         async with self._budget.reserved(call):
             try:
                 completion = await self._model.complete(call)
@@ -55,7 +55,7 @@ class StoredModel:
             except asyncio.CancelledError:  # the endpoint goes on, and charges nobody knows what
                 prompt = sum(estimated_tokens(message.content) for message in call.messages)
                 usage = Usage(prompt_tokens=prompt, completion_tokens=0, estimated=True)
-                ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended meanwhile"}
+                ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended during the call"}
                 self._keep(call, ended, usage, 0.0, priced=False)
                 raise
             told = completion.model_dump(mode="json")
@@ -64,7 +64,7 @@ class StoredModel:
         return completion
 
     def _keep(
-        self, call: Call, response: JsonValue, usage: Usage, seconds: float, priced: bool = True
+        self, call: ModelCall, response: JsonValue, usage: Usage, seconds: float, priced: bool = True
     ) -> None:
         price = self._budget.prices.of(call.sampling.model) if priced else None
         tokens = usage.prompt_tokens + usage.completion_tokens
@@ -87,16 +87,19 @@ class StoredModel:
 
 
 class ReplayedModel:
-    """A ChatModel that has only what a run was told."""
+    """A ChatModel that has only the answers of a run."""
 
     def __init__(self, calls: Iterable[LlmCall]) -> None:
         self._answers = {call.request_sha256: _answer(call) for call in calls}  # of several the last
 
-    async def complete(self, call: Call) -> Completion:
-        """Raises the ModelError that the run was given, and BudgetSpent where it never made such a call."""
+    async def complete(self, call: ModelCall) -> Completion:
+        """Return the recorded completion.
+
+        Raises the run's ModelError, and BudgetSpent if the run never made such a call.
+        """
         answer = self._answers.get(call.sha256)
         if answer is None:
-            raise BudgetSpent("the run that is replayed went no further")
+            raise BudgetSpent("the replayed run has no further calls")
         if isinstance(answer, ModelError):
             raise answer
         return answer

@@ -1,4 +1,4 @@
-"""Replies that are records: asked for by JSON schema, validated, and sent back once where they are not."""
+"""Replies as records: requested by JSON schema, validated, and sent back once if invalid."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from kernelwright.agent.llm.model import Call, ChatModel, Message, ReplyUnusable
+from kernelwright.agent.llm.model import ChatModel, Message, ModelCall, ReplyUnusable
 from kernelwright.kernelbench.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -14,12 +14,12 @@ _SHOWN = 4000  # characters of a bad reply that the model is shown again
 
 
 async def ask(
-    model: ChatModel, call: Call, kind: type[R], objection: Callable[[R], str | None] = lambda _: None
+    model: ChatModel, call: ModelCall, kind: type[R], objection: Callable[[R], str | None] = lambda _: None
 ) -> R:
-    """The record that the model answers with.
+    """Return the record that the model answers with.
 
-    `objection` says what is wrong with one that is valid. A reply that is not valid, or meets an objection,
-    is sent back once, with the reason; raises ReplyUnusable when the second is no better.
+    `objection` returns the fault of a valid record. A reply that is invalid, or meets an objection, is sent
+    back once, with the reason; raises ReplyUnusable if the second is no better.
     """
     call = call.model_copy(update={"reply_schema": strict_schema(kind)})
     reply = (await model.complete(call)).text
@@ -35,12 +35,12 @@ async def ask(
     again = call.model_copy(update={"messages": (*call.messages, *turns)})
     record, reason = _read((await model.complete(again)).text, kind, objection)
     if record is None:
-        raise ReplyUnusable(f"twice no usable answer of the {call.role}: {reason}")
+        raise ReplyUnusable(f"no usable answer of the {call.role} in two attempts: {reason}")
     return record
 
 
 def strict_schema(kind: type[Record]) -> dict[str, object]:
-    """A record's JSON schema as strict structured output wants it: all fields required, nothing else."""
+    """Return a record's JSON schema for strict structured output: all fields required, nothing else."""
     schema = kind.model_json_schema()
     for part in [schema, *schema.get("$defs", {}).values()]:
         if part.get("type") == "object" and "properties" in part:
@@ -52,10 +52,10 @@ def strict_schema(kind: type[Record]) -> dict[str, object]:
 
 
 def _read(text: str, kind: type[R], objection: Callable[[R], str | None]) -> tuple[R | None, str]:
-    """The record in a reply, or None and what is wrong with it."""
+    """Return the record in a reply, or None and the reason it is invalid."""
     found = _first_object(text)
     if found is None:
-        return None, "there is no JSON object in it"
+        return None, "it contains no JSON object"
     try:
         record = kind.model_validate(found)
     except ValidationError as error:
@@ -66,7 +66,7 @@ def _read(text: str, kind: type[R], objection: Callable[[R], str | None]) -> tup
 
 
 def _first_object(text: str) -> dict[str, object] | None:
-    """The first JSON object in a text, with whatever is around it."""
+    """Return the first JSON object in a text, ignoring the text around it."""
     decoder = json.JSONDecoder()
     at = text.find("{")
     for _ in range(100):  # braces that open no object

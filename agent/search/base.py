@@ -77,11 +77,11 @@ class RegisteredSearch(ABC):
     @classmethod
     @abstractmethod
     def begin(cls, options: Any, team: Team) -> Self:
-        """A search with its own options, which are among all `options`."""
+        """Return a search with its own options, which are among all `options`."""
 
     @abstractmethod
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
-        """As of `Search`."""
+        """Return the next requests, as `Search` does."""
 
     @staticmethod
     def check(options: Any, coder: str, timed: bool) -> None:
@@ -90,7 +90,7 @@ class RegisteredSearch(ABC):
 
 
 class StopRules(Record):
-    """When a task has had enough, beside what its run may spend."""
+    """Rules that end a task, beside the budget of its run."""
 
     rounds: int
     target_speedup: float | None = None  # over eager; the interval's lower bound must reach it
@@ -98,7 +98,7 @@ class StopRules(Record):
     near_ceiling: float = 0.95  # share of the speed of light
 
     def reached(self, history: Sequence[Attempt]) -> str | None:
-        """Which rule says stop, in words; None to go on."""
+        """Describe the rule that is reached; None to go on."""
         best = best_of(history)
         if best is not None:
             low = lower_bound(best)
@@ -118,7 +118,7 @@ class StopRules(Record):
 
 
 def best_of(history: Sequence[Attempt]) -> Attempt | None:
-    """The correct attempt with the highest lower bound of its speedup over eager."""
+    """Return the correct attempt with the highest lower bound of its speedup over eager."""
     correct = [attempt for attempt in history if attempt.evaluation.verdict is Verdict.correct]
     return max(correct, key=lower_bound, default=None)
 
@@ -139,7 +139,7 @@ def _needs_a_gpu(attempt: Attempt) -> bool:
 
 
 def _last_gain(history: Sequence[Attempt]) -> int:
-    """The last round whose interval lies above the best median before it; 0 for none."""
+    """Return the last round whose interval lies above the best median before it; 0 if there is none."""
     last, best = 0, 0.0
     for number, attempt in enumerate(history):
         speedup = attempt.evaluation.speedup

@@ -77,7 +77,7 @@ class Beam(RegisteredSearch):
         return [Request(one, begun + number, seen=begun) for number, one in enumerate(advice[:size])]
 
     def _parents(self, history: Sequence[Attempt]) -> list[Attempt]:
-        """The best few, each file once; the last few while none is correct."""
+        """Return the best few, each file once; the last few while none is correct."""
         correct = [a for a in history if a.evaluation.verdict is Verdict.correct]
         ranked = sorted(correct, key=lower_bound, reverse=True) or list(reversed(history))
         unique: dict[str, Attempt] = {}

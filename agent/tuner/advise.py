@@ -15,7 +15,7 @@ from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.gaussian_process import Posterior, is_reference, measured, timed
 from kernelwright.agent.tuner.posterior import (
     Expectations,
-    Ranking,
+    GainRanking,
     kernel_of,
     name_of,
     posterior,
@@ -73,11 +73,11 @@ class RulesJudge:
         rounds: int | None = None,
         memory: Expectations | None = None,
         hold: Set[str] = frozenset(),
-        ranking: Ranking | None = None,
+        ranking: GainRanking | None = None,
         worth_a_try: float = WORTH_A_TRY,
         near_ceiling: float = NEAR_CEILING,
     ) -> None:
-        """`rounds`: candidates there may be, the last of them the reference where it is the fastest.
+        """Judge a task of at most this many `rounds`, the last of them the reference if that is the fastest.
 
         `hold`: knobs that stay as they are, by their names without the kernel. `ranking`: what to expect
         before anything is measured. `worth_a_try`: the expected gain, and `near_ceiling`: the share of the
@@ -90,7 +90,7 @@ class RulesJudge:
         self._memory = memory
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
-        """The untried move on a candidate that most is expected of; None when none is worth a try."""
+        """Return the untried move with the highest expected gain; None if none is worth a try."""
         known = timed(history)
         if not known:
             return _retreat(history, self._hold)
@@ -125,7 +125,7 @@ class RulesJudge:
         )
 
     def _steps(self, model: Posterior, known: Sequence[Attempt], history: Sequence[Attempt]) -> list[_Step]:
-        """To each schedule that was not tried and is one move from one that was: from the fastest such.
+        """Return a step to each untried schedule one move from a tried one, from the fastest such.
 
         From the best alone a search would end where no single move helps.
         """
@@ -141,7 +141,7 @@ class RulesJudge:
 
 
 def untried(candidate: Candidate, tried: Sequence[Mapping[str, str]]) -> list[Move]:
-    """The steps of one knob on a candidate's schedule that lead to none of those that were tried."""
+    """Return the steps of one knob on a candidate's schedule that lead to no tried schedule."""
     schedule = candidate.schedule
     return [m for m in _moves(candidate) if not _was_tried({**schedule, m.knob: m.new}, tried)]
 
@@ -155,21 +155,21 @@ def _moves(candidate: Candidate) -> Iterator[Move]:
 
 
 def _was_tried(schedule: Mapping[str, str], tried: Sequence[Mapping[str, str]]) -> bool:
-    """A move that was tried may have left knobs out of the schedule, or brought in others."""
+    """Return True if a tried schedule agrees in all common knobs: a move may remove or add knobs."""
     return any(all(schedule.get(k, v) == v for k, v in t.items()) for t in tried)
 
 
 def _reference_is_ahead(known: Sequence[Attempt], speed: float, history: Sequence[Attempt]) -> bool:
-    """Whether the reference was tried as it is, and was faster than the best is expected to be.
+    """Return True if the reference was tried as it is, and was faster than the best is expected to be.
 
-    `speed`: the logarithm of the best one's.
+    `speed`: the logarithm of the best schedule's speedup.
     """
     tried = [a for a in history if is_reference(a) and a.evaluation.verdict is Verdict.correct]
     return any(measured([*known, other])[-1].speed > speed for other in tried)
 
 
 def fallback_advice(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
-    """Where the reference is faster than the best for certain, and was not tried, it should be submitted."""
+    """Advise the reference if it is certainly faster than the best and was not tried."""
     speedup = best.evaluation.speedup
     if speedup is None or speedup.eager is None or speedup.eager.high >= 1:
         return None
@@ -186,7 +186,7 @@ def fallback_advice(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
 
 
 def _retreat(history: Sequence[Attempt], hold: Set[str]) -> Advice | None:
-    """With no correct candidate, the plainest schedule is worth one try."""
+    """Advise the plainest schedule once if no candidate is correct."""
     if not history or not history[-1].candidate.schedule:
         return None
     schedule = history[-1].candidate.schedule

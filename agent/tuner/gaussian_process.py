@@ -12,7 +12,7 @@ Four schedules of one kernel were timed, each to 8%, in which two knobs vary tha
 >>> def schedule(block, prefetch):
 ...     return {"k0.block": block, "k0.prefetch": prefetch}
 >>> speedups = {("256", "off"): 1.50, ("512", "off"): 1.62, ("1024", "off"): 1.58, ("256", "on"): 1.75}
->>> tried = [Measured(schedule(*values), math.log(x), 0.08) for values, x in speedups.items()]
+>>> tried = [TimedSchedule(schedule(*values), math.log(x), 0.08) for values, x in speedups.items()]
 >>> model = Posterior(tried, spread=lambda knob, value: 0.1, before=lambda schedules: [0.0] * len(schedules))
 >>> [round(math.exp(speed), 2) for speed in model.speeds([each.schedule for each in tried])]
 [1.57, 1.6, 1.59, 1.69]
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedSchedule:
     """A schedule that was timed. `speed`: the logarithm of its speedup; `noise`: its standard deviation."""
 
     schedule: Schedule
@@ -65,7 +65,7 @@ class Measured:
 
 
 def timed(history: Sequence[Attempt]) -> list[Attempt]:
-    """Correct candidates of the builtin coder with kernels of its own, each once."""
+    """Return the correct candidates of the builtin coder with kernels of its own, each once."""
     found: dict[str, Attempt] = {}
     for attempt in history:
         evaluation, candidate = attempt.evaluation, attempt.candidate
@@ -81,12 +81,12 @@ def timed(history: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _known(attempt: Attempt) -> bool:
-    """Whether the schedule is one of this version."""
+    """Return True if the schedule is valid in this version."""
     return all(value in legal(knob) for knob, value in attempt.candidate.schedule.items())
 
 
-def measured(attempts: Sequence[Attempt]) -> list[Measured]:
-    """By way of eager, which each was timed side by side with: the machine may have been slower meanwhile.
+def measured(attempts: Sequence[Attempt]) -> list[TimedSchedule]:
+    """Measure attempts against eager, timed side by side: the machine may have slowed down in between.
 
     Intervals of a few rounds are too narrow by a factor of two to three (docs/LOG.md).
     """
@@ -97,14 +97,17 @@ def measured(attempts: Sequence[Attempt]) -> list[Measured]:
     widths = [math.log(each.high / each.low) / 2 if each.low > 0 else None for each in found]
     usual = statistics.median([width**2 for width in widths if width is not None] or [_NO_IDEA])
     return [
-        Measured(attempt.candidate.schedule, sign * math.log(interval.median), _noise(width, usual))
+        TimedSchedule(attempt.candidate.schedule, sign * math.log(interval.median), _noise(width, usual))
         for attempt, interval, width in zip(attempts, found, widths, strict=True)
     ]
 
 
 def _noise(width: float | None, usual: float) -> float:
-    """`width`: half of an interval's; None where it begins at zero. `usual`: the square of the task's others,
-    for one of them may be narrow by chance."""
+    """Return the standard deviation of a measurement with half an interval of this `width`.
+
+    `width`: None if the interval begins at zero. `usual`: the median square of the task's widths, as a single
+    one may be narrow by accident.
+    """
     return _NO_IDEA if width is None else max(_NOISE * math.sqrt((width**2 + usual) / 2), _LEAST_NOISE)
 
 
@@ -127,7 +130,7 @@ class Posterior:
     `before`: the logarithms of schedules' speeds that are expected before any is measured, but for a level.
     """
 
-    measured: Sequence[Measured]
+    measured: Sequence[TimedSchedule]
     spread: Callable[[str, str], float]
     before: Callable[[Sequence[Schedule]], Sequence[float]]
 
@@ -137,12 +140,12 @@ class Posterior:
         return int(np.argmax(self.speeds([each.schedule for each in self.measured])))
 
     def speeds(self, schedules: Sequence[Schedule]) -> list[float]:
-        """The logarithms that are expected."""
+        """Return the expected logarithms of the speedups."""
         means, _ = self._of(schedules)
         return means.tolist()
 
     def guesses(self, best: Schedule, schedules: Sequence[Schedule]) -> list[Guess]:
-        """Of going from the best to each of them."""
+        """Return the guesses for going from the best to each schedule."""
         means, covariance = self._of([best, *schedules])
         variances = np.diag(covariance)
         gains = means[1:] - means[0]
@@ -153,14 +156,16 @@ class Posterior:
         ]
 
     def misfit(self, scale: float = 1.0) -> float:
-        """Twice the negative logarithm of the likelihood of what was measured, with all spreads so many times
-        as large; but for a constant."""
+        """Return twice the negative log likelihood of the measurements, but for a constant.
+
+        `scale`: factor of all spreads.
+        """
         known = [each.schedule for each in self.measured]
         whole = self._covariance(known, known, scale) + self._noise
         return float(self._left @ np.linalg.solve(whole, self._left) + np.linalg.slogdet(whole)[1])
 
     def _of(self, schedules: Sequence[Schedule]) -> tuple[Floats, Floats]:
-        """Means and covariances of what is left when all that was measured is known."""
+        """Return the posterior means and covariances, given all measurements."""
         known = [each.schedule for each in self.measured]
         across = self._covariance(schedules, known, self._scale)
         solved = np.linalg.solve(self._covariance(known, known, self._scale) + self._noise, across.T)
@@ -175,13 +180,13 @@ class Posterior:
 
     @property
     def _left(self) -> Floats:
-        """The same beyond the level."""
+        """Residuals after the level is subtracted."""
         found: Floats = self._beyond - self._beyond.mean()
         return found
 
     @cached_property
     def _scale(self) -> float:
-        """Of all spreads, the likeliest: of a task whose knobs do more than rules know."""
+        """Likeliest factor of all spreads, for tasks whose knobs do more than the rules know."""
         return min(
             _SCALES, key=lambda scale: self.misfit(scale) + _DOUBT * math.log(scale)
         )  # first of equals
@@ -206,7 +211,7 @@ class Posterior:
 
 
 def _likeness(knob: str) -> Floats:
-    """Of the values of a knob, and of lacking it: 1 of equal ones, 0 where one says nothing of the other."""
+    """Return correlations between the values of a knob, the first of them its absence: 1 of equal values."""
     count = 1 + len(legal(knob))
     apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
     return (
@@ -215,7 +220,7 @@ def _likeness(knob: str) -> Floats:
 
 
 def _improvement(mean: float, deviation: float) -> float:
-    """The mean of what is above zero of a normal distribution, the rest counting as zero."""
+    """Return the mean of the positive part of a normal distribution."""
     if deviation == 0.0:
         return max(mean, 0.0)
     score = mean / deviation

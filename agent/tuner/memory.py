@@ -1,7 +1,7 @@
-"""Memory across tasks: what changes to other tasks' kernels came to, for prompts and for the rules judge.
+"""Memory across tasks: effects of changes to other tasks' kernels, for prompts and for the rules judge.
 
-What was told is recorded, for it must be the same when a run goes on or is replayed, although more is known
-by then.
+Its answers are recorded: they must be the same when a run is resumed or replayed, although more is known by
+then.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from kernelwright.results.store.database import RunDatabase
 
 @dataclass(frozen=True)
 class Learned:
-    """What other runs have found."""
+    """Lessons of other runs."""
 
     effects: tuple[Effect, ...] = ()
     examples: tuple[Example, ...] = ()  # for a surrogate
@@ -35,11 +35,11 @@ class Learned:
 NOTHING = Learned()
 
 
-class Memory:
-    """May be used from many threads. Everything raises StorageError when the database fails."""
+class LessonMemory:
+    """Effects of techniques. Thread-safe. All methods raise StorageError when the database fails."""
 
     def __init__(self, database: RunDatabase, before: Iterable[Effect] = ()) -> None:
-        """Of a run that may have begun; `before`: of other runs."""
+        """Open the memory of a run, new or resumed; `before`: effects of other runs."""
         self._database = database
         self._chip = database.run.target.fingerprint.chip
         self._effects = [*before, *effects_of(database)]
@@ -47,7 +47,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def learn(self, task: Task) -> None:
-        """Take in the attempt at this task that was recorded last."""
+        """Learn from the attempt at this task that was recorded last."""
         attempts = self._database.attempts(task.id)
         effect = effect_of(task, attempts[-1], attempts)
         if effect is not None:
@@ -55,14 +55,14 @@ class Memory:
                 self._effects.append(effect)
 
     def lines(self, task: Task, seen: int, language: Language) -> tuple[str, ...]:
-        """What is said where `seen` attempts at the task are known; the same whenever it is asked for."""
+        """Return the lessons once `seen` attempts at the task are known; repeatable."""
         with self._lock:
             return self._tell(
                 task, f"{seen} {language}", lambda: lines_for(task, language, self._chip, self._effects)
             )
 
     def expectations(self, task: Task, history: Sequence[Attempt]) -> dict[str, Expectation]:
-        """What techniques came to in tasks of the same class, as it was known after the `history`."""
+        """Return the effects of techniques in tasks of the same class, as known after the `history`."""
         if not history:
             return {}
         language, moved = history[0].candidate.language, bytes_moved(history[0].profile)
@@ -76,7 +76,7 @@ class Memory:
         return {name: Expectation(float(mean), int(count)) for name, mean, count in told}
 
     def told(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        """What was told of a task under this key, or else is to be told now."""
+        """Return the lines recorded for a task under this key; else record the new `lines`."""
         with self._lock:
             return self._tell(task, key, lines)
 
@@ -90,9 +90,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class RecordedRanking:
-    """What a surrogate guesses, the same whenever it is asked for."""
+    """Recorded guesses of a surrogate, which are therefore repeatable."""
 
-    memory: Memory
+    memory: LessonMemory
     surrogate: Surrogate
 
     def gains(

@@ -21,11 +21,11 @@ class Expectations(Protocol):
     """A memory of other tasks."""
 
     def expectations(self, task: Task, history: Sequence[Attempt]) -> Mapping[str, Expectation]:
-        """By technique."""
+        """Return expectations by technique."""
         ...
 
 
-class Ranking(Protocol):
+class GainRanking(Protocol):
     """Guesses, before anything is built."""
 
     def gains(
@@ -35,15 +35,15 @@ class Ranking(Protocol):
         best: Mapping[str, str],
         schedules: Sequence[Mapping[str, str]],
     ) -> Sequence[float]:
-        """Time before / after of going from the `best` schedule to each; empty where nothing is known."""
+        """Return time before / after of going from the `best` schedule to each; empty if nothing is known."""
         ...
 
 
 class PosteriorRanker:
-    """Ranker of candidates of the builtin coder: each is told of by all that share knobs with it."""
+    """Ranker of the builtin coder's candidates: all that share knobs with one inform its estimate."""
 
     def speedups(self, task: Task, attempts: Sequence[Attempt]) -> dict[str, float]:
-        """Expected speedups by sha256; empty where a timed candidate was not timed beside eager."""
+        """Return expected speedups by sha256; empty if a timed candidate was not timed beside eager."""
         known = timed(attempts)
         speedups = [attempt.evaluation.speedup for attempt in known]
         if not known or any(speedup is None or speedup.eager is None for speedup in speedups):
@@ -56,11 +56,13 @@ def posterior(
     task: Task,
     history: Sequence[Attempt],
     memory: Expectations | None = None,
-    ranking: Ranking | None = None,
+    ranking: GainRanking | None = None,
     best: Attempt | None = None,
 ) -> Posterior:
-    """Of schedules, where one in `history` was timed. The profile of `best`, else the first's, tells what
-    binds, and which kernels the time goes to."""
+    """Return the posterior of schedules; one in `history` must be timed.
+
+    The profile of `best`, else of the first, gives the bottleneck and the kernels' shares of the time.
+    """
     first = timed(history)[0]
     profiled = best if best is not None and best.profile is not None else first
     known = memory.expectations(task, history) if memory is not None else {}
@@ -91,7 +93,7 @@ def posterior(
 
 
 def reach(knob: str, spread: float, attempt: Attempt) -> float:
-    """What a rule's `spread` comes to in this candidate's calls, by its profile.
+    """Scale a rule's `spread` to this candidate's calls, by its profile.
 
     It is less where little is left to be gained to the speed of light, where the diagnosis has found what the
     knob cannot fix, and where the knob's kernel has only a part of the time (G. Amdahl, 1967).
@@ -109,12 +111,12 @@ def reach(knob: str, spread: float, attempt: Attempt) -> float:
 
 
 def name_of(knob: str) -> str:
-    """Without the kernel."""
+    """Return the name of a knob without its kernel."""
     return knob.rpartition(".")[2]
 
 
 def _share(knob: str, attempt: Attempt) -> float:
-    """Of the time in which something is done, what a knob bears upon; 1 where that is not known."""
+    """Return the share of the busy time that a knob affects; 1 if unknown."""
     profile, kernel = attempt.profile, kernel_of(knob, attempt.candidate)
     waiting = profile.value("time_waiting") if profile is not None else None
     if profile is None or waiting is None or waiting == 1.0 or not (kernel or name_of(knob) in _OF_KERNELS):
@@ -124,11 +126,11 @@ def _share(knob: str, attempt: Attempt) -> float:
 
 
 def kernel_of(knob: str, candidate: Candidate) -> str:
-    """The name of the kernel that a knob is of; empty where it is of all, or unknown."""
+    """Return the name of the kernel of a knob; empty if it belongs to all, or is unknown."""
     number = knob.rpartition(".")[0].removeprefix("k")
     return candidate.kernels[int(number)] if number and int(number) < len(candidate.kernels) else ""
 
 
 def speed_of_light(attempt: Attempt) -> float:
-    """The share of the speed of light; 0 where it is not known."""
+    """Return the share of the speed of light; 0 if unknown."""
     return (attempt.profile.speed_of_light if attempt.profile is not None else None) or 0.0

@@ -1,7 +1,7 @@
-"""How fast a schedule will be, guessed from what others came to: the order in which to try them.
+"""Random forest that predicts the speed of schedules, and so the order in which to try them.
 
-A random forest (GPPerf, github.com/pavlyhalim/GPPerf, has one for matrix products) over knobs, over what the
-task moves and computes, and over what the loops of its first kernels consist of. It learns the time of a
+Its features (GPPerf, github.com/pavlyhalim/GPPerf, has such a forest for matrix products) are knobs, what the
+task moves and computes, and what the loops of its first kernels consist of. It learns the time of a
 candidate over that of the task's first one, so tasks of any size teach each other. Nothing that it says is
 part of a verdict: what it puts first is measured like all else.
 """
@@ -40,7 +40,7 @@ class Example:
 
 
 def examples(task: Task, attempts: Sequence[Attempt], language: Language = "cpp") -> list[Example]:
-    """What the builtin coder's timed candidates of a task teach; none where the first one was not timed."""
+    """Return the builtin coder's timed candidates of a task as examples; none if the first was not timed."""
     builtin = [a for a in attempts if (a.candidate.author, a.candidate.language) == ("builtin", language)]
     known = timed(builtin)
     if not known or known[0] is not attempts[0]:
@@ -53,7 +53,7 @@ def examples(task: Task, attempts: Sequence[Attempt], language: Language = "cpp"
 
 
 def features(task: Task, first: Attempt, schedule: Mapping[str, str]) -> tuple[float, ...]:
-    """Of a schedule, as numbers; `first`: the task's first candidate, whose profile tells of the task."""
+    """Return a schedule's features; `first`: the task's first candidate, whose profile describes the task."""
     profile = first.profile
     found = [*_knobs(schedule), *_knobs(first.candidate.schedule)]
     for name in _OF_THE_CALL:
@@ -69,7 +69,7 @@ def features(task: Task, first: Attempt, schedule: Mapping[str, str]) -> tuple[f
 
 
 def _knobs(schedule: Mapping[str, str]) -> list[float]:
-    """A number for each knob that there is: its place among the legal values, the mean over all kernels."""
+    """Return a number for each knob: its index among the legal values, averaged over all kernels."""
     places: dict[str, list[int]] = {}
     for knob, value in schedule.items():
         name = knob.rpartition(".")[2]
@@ -82,7 +82,7 @@ def _knobs(schedule: Mapping[str, str]) -> list[float]:
 
 
 def check_installed() -> None:
-    """Raises MissingPrerequisite without scikit-learn."""
+    """Check for scikit-learn. Raises MissingPrerequisite."""
     if importlib.util.find_spec("sklearn") is None:
         raise MissingPrerequisite(
             "the surrogate is a random forest of scikit-learn", "pip install 'kernelwright[surrogate]'"
@@ -90,7 +90,7 @@ def check_installed() -> None:
 
 
 class Surrogate:
-    """Raises MissingPrerequisite without scikit-learn, where it has enough to learn from."""
+    """Forest of known examples. Raises MissingPrerequisite without scikit-learn, if it has enough of them."""
 
     def __init__(self, known: Iterable[Example]) -> None:
         self.known = tuple(known)

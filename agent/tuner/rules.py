@@ -1,4 +1,4 @@
-"""Rules of the tuner, a table: what each knob may do, and what it can fix."""
+"""Rules of the tuner, a table: the effect of each knob, and the bottlenecks that it can fix."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -8,10 +8,12 @@ from kernelwright.profiling.records import FindingKind
 
 @dataclass(frozen=True)
 class Rule:
-    """What one knob may do. `spread`: the standard deviation of the logarithm of the speedup from one of its
-    values to another, with all of the time left to be gained (see `reach`), fitted to the schedules of many
-    tasks (results/published/cpu/knobs.md); an assumption where none there tells of the knob, as of those that
-    only GPUs have."""
+    """Expected effect of one knob.
+
+    `spread`: the standard deviation of the logarithm of the speedup from one of its values to another, with
+    all of the time left to be gained (see `reach`). It is fitted to the schedules of many tasks
+    (results/published/cpu/knobs.md), and assumed for knobs that these do not have, such as those of GPUs.
+    """
 
     knob: str  # its name without the kernel
     method: str

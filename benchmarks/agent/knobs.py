@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.publishing import log, publish
 from kernelwright.agent.protocols import Attempt, searched
-from kernelwright.agent.tuner.gaussian_process import Measured, Posterior, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Posterior, TimedSchedule, measured, timed
 from kernelwright.agent.tuner.posterior import reach
 from kernelwright.agent.tuner.rules import RULES
 from kernelwright.kernelbench.records import Fingerprint
@@ -41,7 +41,7 @@ class _Schedules:
 
     task: str
     first: Attempt
-    schedules: Sequence[Measured]
+    schedules: Sequence[TimedSchedule]
 
     @property
     def knobs(self) -> set[str]:

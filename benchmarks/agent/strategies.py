@@ -10,7 +10,7 @@ from benchmarks.agent.schedules import HELD, ScheduleTable, seen_speedup
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.advise import RulesJudge, untried
 from kernelwright.agent.tuner.gaussian_process import timed
-from kernelwright.agent.tuner.posterior import Ranking, posterior
+from kernelwright.agent.tuner.posterior import GainRanking, posterior
 from kernelwright.kernelbench.records import Advice
 
 LONGEST = 40  # candidates of a search that does not stop by itself
@@ -30,7 +30,7 @@ class FromJudge:
     """The rules judge. `blind`: without profiles."""
 
     blind: bool = False
-    rankings: Mapping[str, Ranking] = field(default_factory=dict)  # by task
+    rankings: Mapping[str, GainRanking] = field(default_factory=dict)  # by task
 
     def search(self, table: ScheduleTable, start: Attempt, never_stop: bool) -> Trace:
         ranking = self.rankings.get(table.task.id)

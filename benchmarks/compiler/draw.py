@@ -60,7 +60,7 @@ def _by_number(line: str) -> tuple[int, ...]:
 
 
 def _reduced(source: str) -> dict[str, int] | None:
-    """New values of constants; None if the problem does not run without data, or stays too large."""
+    """Return new values of constants; None if the problem does not run without data, or stays too large."""
     original = {name: int(text) for name, text in sources.constants(source).items() if text.isdigit()}
     values: dict[str, int] = {}
     cost = _cost(source)

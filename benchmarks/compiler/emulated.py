@@ -80,7 +80,7 @@ def run(
 
 
 def _row(evaluator: LocalEvaluator, coder: BuiltinCoder, task: Task) -> list[str]:
-    """The row of a task, at the first of its smaller sizes at which the reference is defined."""
+    """Return the row of a task, at the first of its smaller sizes at which the reference is defined."""
     for small in _sizes(task):
         try:
             candidate = coder.propose(small, [], None)

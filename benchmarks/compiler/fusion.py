@@ -86,7 +86,7 @@ def _chain(count: int) -> str:
 
 
 def _batch(count: int) -> str:
-    """An update of each of several parameters, as in an optimizer."""
+    """Return a task that updates several parameters, as an optimizer does."""
     return _TASK.format(
         init=f"self.w = nn.ParameterList(torch.randn({_SMALL}) for _ in range({count}))",
         arguments="rate, x",

@@ -77,7 +77,7 @@ def run() -> None:
 
 
 def _groups(baseline: str, top: float) -> tuple[list[_Group], float]:
-    """The tables side by side in the panel that begins at `top`, and where the last one ends."""
+    """Draw the tables side by side in the panel that begins at `top`; return where the last one ends."""
     groups, x = [], _LEFT + 6.0
     for colour, (table, name) in enumerate(_TABLES.items()):
         rows = speedups(CPU / f"{table}.csv", baseline)
@@ -104,6 +104,6 @@ def speedups(table: Path, baseline: str) -> list[tuple[str, float, float, float]
 
 
 def _y(speedup: float, top: float) -> float:
-    """The height of a speedup in the panel that begins at `top`; the axis is logarithmic."""
+    """Return the height of a speedup in the panel that begins at `top`; the axis is logarithmic."""
     share = math.log(min(max(speedup, _LOW), _HIGH) / _LOW) / math.log(_HIGH / _LOW)
     return round(top + _HEIGHT * (1 - share), 1)

@@ -60,7 +60,7 @@ def run(
 
 
 def _output(words: Sequence[str]) -> list[str]:
-    """A command of kernelwright and its output, as lines of Markdown."""
+    """Return a command of kernelwright and its output, as lines of Markdown."""
     command = [sys.executable, "-m", "kernelwright", *words]
     wide = os.environ | {"COLUMNS": "110"}
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=wide).stdout

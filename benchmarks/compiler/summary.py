@@ -18,7 +18,7 @@ from kernelwright.kernelbench.records import Fingerprint, Interval, Speedup, Ver
 from kernelwright.profiling.records import Profile
 from kernelwright.results.deliverable import submitted
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 from kernelwright.results.summary import best_attempt
 
 _BEHIND = 0.97  # of the fastest baseline
@@ -30,8 +30,8 @@ _NOTHING = "-"
 class _Outcome:
     """The winner of a task, None if nothing was correct, and what was tried before its last measurement."""
 
-    winner: Attempt | None
-    searched: tuple[Attempt, ...]
+    winner: RecordedAttempt | None
+    searched: tuple[RecordedAttempt, ...]
     coverage: Coverage | None = None
 
     @property
@@ -61,7 +61,7 @@ class _Outcome:
         return seconds
 
 
-def _over_eager(attempt: Attempt) -> float:
+def _over_eager(attempt: RecordedAttempt) -> float:
     """Median speedup over eager; 0.0 if unmeasured."""
     speedup = attempt.evaluation.speedup
     return speedup.eager.median if speedup is not None and speedup.eager is not None else 0.0

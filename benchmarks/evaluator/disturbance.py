@@ -52,7 +52,7 @@ def run(repeats: Annotated[int, typer.Option(help="Evaluations of each kind.")] 
 
 
 def _in_pool(evaluator: LocalEvaluator, task: Task, repeats: int) -> list[Evaluation]:
-    """Evaluations in a pool of two slots, the other of which compiles kernels that then fail to load."""
+    """Evaluate in a pool of two slots, the other of which compiles kernels that then fail to load."""
     new = time.time_ns() % 10**9  # not in the build cache
     with EvaluationPool(evaluator, slots=2) as pool:
         builds = [
@@ -84,7 +84,7 @@ def _row(label: str, evaluations: Sequence[Evaluation]) -> tuple[str, ...]:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """A compiler at work on one CPU."""
+    """Keep a compiler busy on one CPU."""
     loop = 'while :; do printf %s "$SOURCE" | ${CXX:-g++} -O2 -x c++ -fsyntax-only -; done'
     environment = {**os.environ, "SOURCE": _COMPILED}
     process = subprocess.Popen(["sh", "-c", loop], env=environment, start_new_session=True)

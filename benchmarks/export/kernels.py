@@ -69,7 +69,7 @@ def _metadata(package: Path) -> dict[str, Any]:
 
 
 def _way(folder: Path) -> str:
-    """The way a gradient is computed, in words, from its run."""
+    """Describe how a gradient is computed, from its run."""
     languages = {winner.name: winner.candidate.language for winner in Winner.all_of(folder)}
     saved = ", of what the forward saves" if len(languages) > 1 else ""
     own = languages[folder.name] != "torch"
@@ -77,7 +77,7 @@ def _way(folder: Path) -> str:
 
 
 def _gradient(task: Path, rounds: int) -> Path:
-    """The run of a task's gradient, and of the forward that saves what the gradient needs."""
+    """Run a task's gradient, and the forward that saves what the gradient needs."""
     out = _RUNS / f"{task.stem}_gradient"
     sources = [f"{out}.py"]
     if task.stem in _SAVING:

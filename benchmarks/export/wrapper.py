@@ -19,7 +19,7 @@ from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Task
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
 
 _TASK = """
@@ -98,7 +98,7 @@ def run() -> None:
     )
     with TemporaryDirectory() as folder:
         out = Path(folder) / "package"
-        write([Chosen("norm", winner, layer="Model")], out, "small", measure=False)
+        write([PackagedKernel("norm", winner, layer="Model")], out, "small", measure=False)
         command = [sys.executable, "-W", "ignore", "-c", _SCRIPT]
         done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=True)
     times_us = json.loads(done.stdout.splitlines()[-1])

@@ -1,1 +1,1 @@
-"""GPU kernels of candidates, built for chips that need not be here, and read: nothing of them is run."""
+"""GPU kernels of candidates, built for chips that need not be present, and read without running them."""

@@ -1,4 +1,4 @@
-"""CuPy's launches of CUDA C++, noted in place of happening: a stand-in for the little of it they take."""
+"""CuPy's launches of CUDA C++, recorded instead of executed: a stub of the parts of CuPy they use."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.kernelbench.chips import nvrtc
-from kernelwright.kernelbench.chips.notes import Launch, Notebook, three
+from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch, three
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import BuildError
 
@@ -18,7 +18,7 @@ _SCALARS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 
 
 def note_cupy(notebook: Notebook, chip: str) -> None:
-    """From now on `import cupy` gives kernels that NVRTC builds for the chip; their launches are noted."""
+    """Make `import cupy` build kernels for the chip by NVRTC from now on, and record their launches."""
 
     class RawModule:
         def __init__(self, code: str, *, options: Sequence[str] = (), **_: Any) -> None:
@@ -63,7 +63,7 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
                 notebook.problem(f"{self.name} cannot be built: {error}")
                 return
             x, y, z = three(block)
-            notebook.note(Launch("NVRTC", self.name, three(grid), x * y * z, shared_mem), cubin)
+            notebook.note(RecordedLaunch("NVRTC", self.name, three(grid), x * y * z, shared_mem), cubin)
 
     cupy: Any = ModuleType("cupy")
     cupy.RawKernel, cupy.RawModule = RawKernel, RawModule

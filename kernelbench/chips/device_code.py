@@ -1,7 +1,7 @@
-"""What of a CUDA source a GPU runs: its kernels without the host code around them, which NVRTC cannot read.
+"""Device code of a CUDA source: its kernels without the host code around them, which NVRTC cannot read.
 
-Textual: of what stands at the top level, functions that are not of the device go, and whatever names torch's
-libraries; lines stay where they are, so that messages name those of the source.
+Textual: at the top level, functions that are not device code are removed, and everything that names torch's
+libraries; lines keep their numbers, so that messages refer to those of the source.
 """
 
 import re
@@ -17,7 +17,7 @@ _SCOPE = re.compile(r"^\s*(?:(?:inline\s+)?namespace\b[^;{}()]*|extern\s*\"C\"\s
 
 
 def device_code(source: str) -> str:
-    """The source with only that; what is left out leaves its line breaks."""
+    """Return the source with only device code; removed text leaves its line breaks."""
     bare = _NOISE.sub(lambda found: re.sub(r'[^\n"]', " ", found[0]), source)
     text = list(source)
     for begin, end in _left_out(source, bare, 0, len(bare)):
@@ -48,7 +48,7 @@ def _is_of_host(head: str, piece: str, has_body: bool) -> bool:
 
 
 def _pieces(bare: str, begin: int, end: int) -> Iterator[tuple[int, int, int | None]]:
-    """What stands at this level: where it begins and ends, and its outermost brace if it has one."""
+    """Yield the pieces at this level: begin and end, and the outermost brace if there is one."""
     at = begin
     while at < end:
         while at < end and bare[at].isspace():
@@ -79,7 +79,7 @@ def _pieces(bare: str, begin: int, end: int) -> Iterator[tuple[int, int, int | N
 
 
 def _goes_on(bare: str, at: int, head: str) -> bool:
-    """Whether a declaration with braces ends with a semicolon: a type's, or a value's."""
+    """Return True if a declaration with braces ends with a semicolon: a type's, or a value's."""
     return bare[at:].lstrip()[:1] in (";", ",") or (
         re.search(r"\b(?:struct|class|enum|union)\b|=\s*$", head) is not None and ")" not in head
     )

@@ -1,7 +1,7 @@
-"""Launches of `load_inline`'s CUDA sources, noted in place of happening.
+"""Launches of `load_inline`'s CUDA sources, recorded instead of executed.
 
-The host code runs, as it does for the emulator, and says which kernels it launches; these are built by NVRTC
-from what of the source is a GPU's. Template arguments are as the launch names them, `scalar_t` as float.
+The host code runs, as it does for the emulator, and determines which kernels it launches; these are built by
+NVRTC.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.chips.device_code import device_code
-from kernelwright.kernelbench.chips.notes import Launch, Notebook
+from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch
 from kernelwright.kernelbench.emulate.findings import Dim
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import BuildError, inline
@@ -20,7 +20,7 @@ from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
 
 
 def note_inline(notebook: Notebook, chip: str) -> None:
-    """From now on extensions with CUDA sources are built so, for the chip."""
+    """Build extensions with CUDA sources in this way from now on, for the chip."""
 
     def noted(given: Mapping[str, Any], cache: BuildCache) -> ModuleType:
         source = for_nvrtc(device_code("\n".join(inline.sources(given["cuda_sources"]))))
@@ -33,11 +33,11 @@ def note_inline(notebook: Notebook, chip: str) -> None:
                     found[expression] = nvrtc.instance(source, chip, expression)
             except (BuildError, Unavailable) as error:
                 # What is left of the source may lack something that the host code around it had.
-                notebook.problem(f"{kernel} is not built for {chip}: {error}")
+                notebook.problem(f"{kernel} cannot be built for {chip}: {error}")
                 return
             cubin, name = found[expression]
             threads = block[0] * block[1] * block[2]
-            notebook.note(Launch("NVRTC", name, grid, threads, shared), cubin)
+            notebook.note(RecordedLaunch("NVRTC", name, grid, threads, shared), cubin)
 
         return inline.emulated(given, cache, launched)
 

@@ -1,6 +1,6 @@
-"""Kernels that a candidate launches, built for a chip that need not be here; none of them runs.
+"""Kernels that a candidate launches, built for a chip that need not be present; none of them runs.
 
-What runs in a worker, in the sandbox of a builder.
+This code runs in a worker, in the sandbox of a builder.
 """
 
 import contextlib
@@ -19,20 +19,20 @@ from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.worker import Runner
-from kernelwright.kernelbench.jit import road
+from kernelwright.kernelbench.jit import launch_mode
 
 
 class Builder(Runner):
-    """Runs a candidate's host code as on a GPU, with a notebook in place of kernels."""
+    """Runner of a candidate's host code as on a GPU, with a notebook in place of kernels."""
 
     @contextlib.contextmanager
     def as_on_gpu(self) -> Iterator[None]:
-        with road.settled("gpu"), TorchOnGpu(self.chip, zeros=True):
+        with launch_mode.fixed("gpu"), TorchOnGpu(self.chip, zeros=True):
             yield
 
 
 def serve(channel: Channel) -> None:
-    """Answers "open" for a chip, "load" as the evaluator's worker does, and "read" after one call."""
+    """Answer "open" for a chip, "load" as the evaluator's worker does, and "read" after one call."""
     torch.set_grad_enabled(False)
     runner, notebook = Builder(), Notebook()
     while True:
@@ -56,13 +56,13 @@ def _open(notebook: Notebook, capability: int) -> None:
 
 
 def _read(runner: Builder, notebook: Notebook) -> dict[str, Any]:
-    """Call the model, if it could be loaded, and read what was built."""
+    """Call the model, if it could be loaded, and read the built kernels."""
     if runner.model is not None:
         try:
             with runner.as_on_gpu():
                 runner.model(*runner.slots[0])
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is what there is to say
-            notebook.problem(f"its call fails: {last_line(error)}")
+            notebook.problem(f"its call failed: {last_line(error)}")
     try:
         kernels = [asdict(each) for each in notebook.read()]
     except Unavailable as error:

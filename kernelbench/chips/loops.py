@@ -7,8 +7,8 @@ import networkx as nx  # type: ignore[import-untyped]
 
 
 @dataclass(frozen=True)
-class Loop:
-    """By the numbers of its instructions, in order, without those of the loops in it."""
+class NaturalLoop:
+    """A loop by the numbers of its instructions, in order, without those of inner loops."""
 
     own: tuple[int, ...]
     innermost: bool
@@ -16,11 +16,11 @@ class Loop:
 
 def loops(
     successors: Sequence[Sequence[int]], counts: Callable[[set[int]], bool] = lambda body: True
-) -> list[Loop]:
-    """Of code whose instruction number n goes on with one of `successors[n]`, the first at 0.
+) -> list[NaturalLoop]:
+    """Return the loops of code in which instruction n is followed by one of `successors[n]`; it starts at 0.
 
-    An edge back to an instruction without which its origin is not reached makes a loop: code that lies behind
-    a loop and jumps back into it does not. `counts`: whether a loop is one.
+    An edge back to an instruction that dominates its origin makes a loop; an edge from code behind a loop
+    that jumps back into it does not. `counts`: filter of loops by their body.
     """
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(successors)))
@@ -36,7 +36,7 @@ def loops(
     found = []
     for head, body in bodies.items():
         inner = [other for at, other in bodies.items() if at != head and at in body]
-        found.append(Loop(tuple(sorted(body.difference(*inner))), not inner))
+        found.append(NaturalLoop(tuple(sorted(body.difference(*inner))), not inner))
     return sorted(found, key=lambda loop: loop.own)
 
 
@@ -47,7 +47,7 @@ def _dominates(head: int, at: int | None, dominators: dict[int, int | None]) -> 
 
 
 def _body(graph: "nx.DiGraph[int]", origin: int, head: int) -> set[int]:
-    """What reaches the origin of an edge back without passing the head."""
+    """Return the instructions that reach the origin of a back edge without passing the head."""
     found, open_ = {head}, [origin]
     while open_:
         at = open_.pop()

@@ -1,4 +1,4 @@
-"""What a candidate launches, noted with the machine code that was built for it."""
+"""Launches of a candidate, recorded with the machine code that was built for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Builder = Literal["Triton", "NVRTC"]
 
 
 @dataclass(frozen=True)
-class Launch:
+class RecordedLaunch:
     builder: Builder
     name: str  # in the cubin
     grid: tuple[int, int, int]
@@ -26,7 +26,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Launched:
-    """A kernel as it is launched, one or more times in a call."""
+    """A kernel with its launch, one or more times in a call."""
 
     builder: Builder
     name: str
@@ -38,17 +38,17 @@ class Launched:
     stack_bytes: Count
     shared_bytes: Count  # of a block, static and dynamic
     loops: Count  # innermost ones, which `mix` is of
-    mix: sass.Mix
-    whole: sass.Mix
+    mix: sass.SassMix
+    whole: sass.SassMix
 
 
 class Notebook:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.failed = False  # whether a kernel could not be built
-        self._counts: dict[tuple[Launch, bytes], int] = {}
+        self._counts: dict[tuple[RecordedLaunch, bytes], int] = {}
 
-    def note(self, launch: Launch, cubin: bytes) -> None:
+    def note(self, launch: RecordedLaunch, cubin: bytes) -> None:
         self._counts[launch, cubin] = self._counts.get((launch, cubin), 0) + 1
 
     def problem(self, text: str) -> None:
@@ -56,20 +56,20 @@ class Notebook:
             self.problems.append(text)
 
     def failure(self, text: str) -> None:
-        """A problem that is the source's own."""
+        """Record a problem that the source itself caused."""
         self.failed = True
         self.problem(text)
 
     def read(self) -> list[Launched]:
-        """What was launched so far. Raises Unavailable."""
+        """Return the launches so far. Raises Unavailable."""
         found = []
-        known: dict[bytes, dict[str, sass.Kernel]] = {}
+        known: dict[bytes, dict[str, sass.SassKernel]] = {}
         for (launch, cubin), launches in list(self._counts.items())[:_MOST_KERNELS]:
             if cubin not in known:
                 known[cubin] = {kernel.name: kernel for kernel in sass.kernels(cubin)}
             kernel = known[cubin].get(launch.name)
             if kernel is None:
-                self.problem(f"there is no kernel {launch.name} in what was built")
+                self.problem(f"the build contains no kernel {launch.name}")
                 continue
             found.append(
                 Launched(
@@ -91,7 +91,7 @@ class Notebook:
 
 
 def three(sizes: Sequence[int]) -> tuple[int, int, int]:
-    """A grid or a block of up to three dimensions, by all of them."""
+    """Extend a grid or a block to three dimensions."""
     x, y, z = (*map(int, sizes), 1, 1)[:3]
     return x, y, z
 

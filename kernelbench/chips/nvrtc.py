@@ -1,4 +1,4 @@
-"""CUDA C++ built for a chip that need not be here, by NVRTC: tens of milliseconds, and no toolkit.
+"""CUDA C++ built for a chip that need not be present, by NVRTC: tens of milliseconds, and no toolkit.
 
 https://docs.nvidia.com/cuda/nvrtc
 """
@@ -17,22 +17,22 @@ _FIX = "pip install 'kernelwright[cuda]', for nvidia-cuda-nvrtc and cuda-binding
 
 
 def version() -> str:
-    """NVRTC's, "13.0". Raises Unavailable where it is not installed."""
+    """Return NVRTC's version, such as "13.0". Raises Unavailable if it is not installed."""
     _, major, minor = _nvrtc().nvrtcVersion()
     return f"{major}.{minor}"
 
 
 def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:
-    """The machine code of `source` for `chip`, "sm_90". NVRTC reads what it includes: sandbox it.
+    """Build `source` for `chip`, such as "sm_90". NVRTC reads included files: sandbox it.
 
-    `options`: of NVRTC, "--use_fast_math". Raises BuildError with what NVRTC says of the source, Unavailable
-    where it is not installed.
+    `options`: of NVRTC, such as "--use_fast_math". Raises BuildError with NVRTC's log, Unavailable if it is
+    not installed.
     """
     return _built(source, chip, options, ())[0]
 
 
 def instance(source: str, chip: str, kernel: str) -> tuple[bytes, str]:
-    """The same with an instance of a template, "scale<float, 256>", and its name there. Raises as `cubin`."""
+    """Build an instance of a template, "scale<float, 256>"; return its code and name. Raises as `cubin`."""
     code, [name] = _built(source, chip, (), (kernel,))
     return code, name
 
@@ -59,7 +59,7 @@ def _built(
 
 
 def headers() -> list[Path]:
-    """Where CUDA's headers are: those of the toolkit, of its packages, or those that Triton brings."""
+    """Return the folder of CUDA's headers: the toolkit's, its packages', or Triton's."""
     found = [Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
     nvidia, triton = find_spec("nvidia"), find_spec("triton")
     for place in nvidia.submodule_search_locations or () if nvidia else ():
@@ -74,7 +74,7 @@ def _nvrtc() -> Any:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         nvrtc.nvrtcVersion()  # which loads it
     except (ImportError, RuntimeError) as error:
-        raise Unavailable(f"there is no NVRTC ({type(error).__name__}); {_FIX}") from None
+        raise Unavailable(f"NVRTC is not installed ({type(error).__name__}); {_FIX}") from None
     return nvrtc
 
 

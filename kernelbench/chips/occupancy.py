@@ -1,8 +1,8 @@
-"""How many warps of a kernel a multiprocessor holds, by the published rules.
+"""Number of a kernel's warps that fit on a multiprocessor, by the published rules.
 
-Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Registers are given to
-warps in pieces of 256, warps come in fours, and since compute capability 8.0 the system takes 1 KiB of shared
-memory of each block.
+Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Registers are allocated
+to warps in units of 256, warps in groups of four, and since compute capability 8.0 the system takes 1 KiB of
+shared memory of each block.
 """
 
 from collections.abc import Mapping
@@ -43,14 +43,17 @@ CHIPS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """`share`: of the warps that a multiprocessor can hold. `blocks_by`: so many blocks each limit allows."""
+    """Occupancy.
+
+    `share`: of the warps a multiprocessor can hold; `blocks_by`: blocks that each limit allows.
+    """
 
     share: float
     blocks_by: Mapping[str, int]
 
     @property
     def blocks(self) -> int:
-        """At the same time; 0 where not one of them fits."""
+        """Number of blocks at the same time; 0 if not even one fits."""
         return min(self.blocks_by.values())
 
     @property
@@ -59,9 +62,10 @@ class Occupancy:
 
 
 def occupancy(chip: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Of blocks of so many `threads`, with so many `registers` each, and `shared_bytes`, static and dynamic.
+    """Return the occupancy of blocks of `threads` threads with `registers` registers each.
 
-    `chip`: of CHIPS. Raises ValueError where it is not among them, or there are no such blocks.
+    `shared_bytes`: of a block, static and dynamic; `chip`: one of CHIPS. Raises ValueError for an unknown
+    chip or impossible blocks.
     """
     known = limits_of(chip)
     if not 1 <= threads <= MOST_THREADS:
@@ -82,10 +86,10 @@ def occupancy(chip: str, threads: int, registers: int, shared_bytes: int) -> Occ
 
 
 def limits_of(chip: str) -> Chip:
-    """Raises ValueError where they are not known."""
+    """Return a chip's limits. Raises ValueError for an unknown chip."""
     known = CHIPS.get(chip.rstrip("af"))  # sm_90a holds what sm_90 does
     if known is None:
-        raise ValueError(f"the limits of {chip} are not known; known are {', '.join(CHIPS)}")
+        raise ValueError(f"unknown chip {chip}; use one of {', '.join(CHIPS)}")
     return known
 
 

@@ -1,4 +1,4 @@
-"""Kernels of a cubin: what they take of a multiprocessor, and their machine code (SASS).
+"""Kernels of a cubin: their resources, and their machine code (SASS).
 
 Read with cuobjdump and nvdisasm, which need no GPU: those of the CUDA toolkit, or those that Triton brings.
 """
@@ -41,7 +41,7 @@ _WIDTH = re.compile(r"\.(U?8|S8|U?16|S16|64|128|256)\b")
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SassInstruction:
     address: int
     opcode: str  # with its modifiers: LDG.E.128
     stall: int | None = None  # cycles that the compiler has the warp wait after it
@@ -54,34 +54,34 @@ class Instruction:
 
     @property
     def works(self) -> bool:
-        """Whether it does more than to wait, or to go elsewhere."""
+        """True if it does more than wait or branch."""
         return self.name not in _WAITS
 
     @property
     def is_tensor(self) -> bool:
-        """A product of the tensor cores: HMMA, IMMA, DMMA, HGMMA, QGMMA, UTCHMMA, …"""
+        """True for products of the tensor cores: HMMA, IMMA, DMMA, HGMMA, QGMMA, UTCHMMA and others."""
         return _TENSOR.match(self.name) is not None
 
     @property
     def bits(self) -> int:
-        """Of what a thread loads or stores at once."""
+        """Bits that a thread loads or stores at once."""
         found = _WIDTH.search(self.opcode)
         return int(found[1].lstrip("US")) if found else 32
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """Of a cubin. Shared memory is what is declared; a launch may add to it."""
+class SassKernel:
+    """A kernel of a cubin. Shared memory is as declared; a launch may add to it."""
 
     name: str
     chip: str  # "sm_90"
     registers: int  # of a thread
     stack_bytes: int
     shared_bytes: int
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[SassInstruction, ...]
     labels: tuple[tuple[str, int], ...]  # with the place of the instruction that they are before
 
-    def innermost_loops(self) -> list[list[Instruction]]:
+    def innermost_loops(self) -> list[list[SassInstruction]]:
         places = dict(self.labels)
         last = len(self.instructions) - 1
         successors = []
@@ -95,8 +95,8 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Mix:
-    """What a kernel's machine code consists of, in its innermost loops where it has any."""
+class SassMix:
+    """Mix of instructions of a kernel, in its innermost loops if it has any."""
 
     instructions: Count
     tensor: Count  # products of tensor cores: those of the next three lines
@@ -116,8 +116,8 @@ class Mix:
     stall_cycles: Count  # that the compiler has a warp wait for fixed latencies
 
 
-def kernels(cubin: bytes) -> list[Kernel]:
-    """The kernels of a cubin. Raises Unavailable where there is no tool, or it cannot read that."""
+def kernels(cubin: bytes) -> list[SassKernel]:
+    """Return the kernels of a cubin. Raises Unavailable if a tool is missing or cannot read it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
@@ -128,13 +128,13 @@ def kernels(cubin: bytes) -> list[Kernel]:
 
 @cache
 def tool(name: str) -> str:
-    """The path of "cuobjdump" or "nvdisasm". Raises Unavailable where there is none."""
+    """Return the path of "cuobjdump" or "nvdisasm". Raises Unavailable if it is missing."""
     found = shutil.which(name)
     if found is None and (triton := importlib.util.find_spec("triton")) and triton.origin:
         with_triton = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / name
         found = str(with_triton) if with_triton.exists() else None
     if found is None:
-        raise Unavailable(f"there is no {name}; pip install 'kernelwright[cuda]', or the CUDA toolkit")
+        raise Unavailable(f"{name} is not installed; pip install 'kernelwright[cuda]', or the CUDA toolkit")
     return found
 
 
@@ -150,8 +150,8 @@ def _run(*words: str) -> str:
     return done.stdout
 
 
-def parsed(resources: str, text: str) -> list[Kernel]:
-    """From what cuobjdump says of resources, and nvdisasm's code with encodings."""
+def parsed(resources: str, text: str) -> list[SassKernel]:
+    """Parse cuobjdump's list of resources and nvdisasm's code with encodings."""
     bodies = re.split(_SECTION, text)
     chip = _CHIP.search(bodies[0])
     number = int(chip[1]) if chip else 0
@@ -162,7 +162,7 @@ def parsed(resources: str, text: str) -> list[Kernel]:
         instructions, labels = code.get(match["name"], ((), ()))
         shared = values.get("SHARED", 0)
         found.append(
-            Kernel(
+            SassKernel(
                 name=match["name"],
                 chip=f"sm_{number}",
                 registers=values.get("REG", 0),
@@ -175,8 +175,8 @@ def parsed(resources: str, text: str) -> list[Kernel]:
     return found
 
 
-def _code(body: str) -> tuple[tuple[Instruction, ...], tuple[tuple[str, int], ...]]:
-    found: list[Instruction] = []
+def _code(body: str) -> tuple[tuple[SassInstruction, ...], tuple[tuple[str, int], ...]]:
+    found: list[SassInstruction] = []
     labels: list[tuple[str, int]] = []
     waiting: re.Match[str] | None = None
     for line in body.splitlines():
@@ -190,25 +190,25 @@ def _code(body: str) -> tuple[tuple[Instruction, ...], tuple[tuple[str, int], ..
     return tuple(found), tuple(labels)
 
 
-def _instruction(match: re.Match[str], stall: int) -> Instruction:
+def _instruction(match: re.Match[str], stall: int) -> SassInstruction:
     goes_to = _GOES_TO.search(match["rest"])
     branches = match["opcode"].partition(".")[0] in _BRANCHES
     label = goes_to["label"] if goes_to and branches else ""
     guarded = match["guard"] is not None or _UNIFORM.match(match["rest"]) is not None
-    return Instruction(int(match["address"], 16), match["opcode"], stall, label, guarded)
+    return SassInstruction(int(match["address"], 16), match["opcode"], stall, label, guarded)
 
 
-def mix(kernel: Kernel) -> Mix:
+def mix(kernel: SassKernel) -> SassMix:
     inner = kernel.innermost_loops()
     return _mix([i for loop in inner for i in loop] if inner else kernel.instructions)
 
 
-def whole(kernel: Kernel) -> Mix:
-    """The same of all its code, what runs once included."""
+def whole(kernel: SassKernel) -> SassMix:
+    """Return the mix of all its code, including what runs once."""
     return _mix(kernel.instructions)
 
 
-def _mix(every: Sequence[Instruction]) -> Mix:
+def _mix(every: Sequence[SassInstruction]) -> SassMix:
     def of(*names: str) -> int:
         return sum(i.name in names for i in every)
 
@@ -216,7 +216,7 @@ def _mix(every: Sequence[Instruction]) -> Mix:
     tensor = [i.name for i in every if i.is_tensor]
     by_block = sum(name.startswith("UTC") for name in tensor)
     by_group = sum(name.endswith("GMMA") for name in tensor)
-    return Mix(
+    return SassMix(
         instructions=len(every),
         tensor=len(tensor),
         warp_products=len(tensor) - by_group - by_block,

@@ -1,6 +1,6 @@
-"""Triton's launches, noted in place of happening.
+"""Triton's launches, recorded instead of executed.
 
-Triton is told of a GPU that is not there and only compiles, by its own rules of what it specializes on.
+Triton is given a GPU that is not there and only compiles, by its own rules of specialization.
 """
 
 import importlib
@@ -8,13 +8,13 @@ import os
 import sys
 from typing import Any
 
-from kernelwright.kernelbench.chips.notes import Launch, Notebook, last_line, three
+from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch, last_line, three
 from kernelwright.kernelbench.chips.occupancy import WARP
 from kernelwright.kernelbench.emulate.triton_driver import NoGpu
 
 
 def note_triton(notebook: Notebook, capability: int) -> None:
-    """From now on Triton builds for this chip, 90 for sm_90, and what would be launched is noted."""
+    """Make Triton build for this chip from now on, 90 for sm_90, and record launches."""
     os.environ.pop("TRITON_INTERPRET", None)
     # Those imported under it hold interpreted functions; the native part can be imported only once.
     for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
@@ -38,7 +38,7 @@ def note_triton(notebook: Notebook, capability: int) -> None:
             given = {name: kwargs[name] for name in function.signature.parameters if name in kwargs}
             bound = function.signature.bind(*args, **given)
             bound.apply_defaults()
-            launch = Launch(
+            launch = RecordedLaunch(
                 builder="Triton",
                 name=kernel.metadata.name,
                 grid=three(grid(dict(bound.arguments)) if callable(grid) else grid),

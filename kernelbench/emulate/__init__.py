@@ -1,7 +1,7 @@
-"""Runs CUDA C++ without a GPU: every thread of every block, with an eye on each access to memory.
+"""Emulator of CUDA C++ without a GPU: runs every thread of every block and checks each access to memory.
 
-The source is compiled by g++ against headers of our own (`include/`), after a few rewritings that only
-CUDA's grammar needs (`translation`). A block runs on one thread of the operating system, its threads take
-turns in an order of chance (`simt.cpp`). What a GPU would hide comes back as findings, in the words of
+The source is compiled by g++ against headers of our own (`include/`), after a few rewrites that only CUDA's
+grammar needs (`translation`). A block runs on one thread of the operating system, its threads are scheduled
+in a random order (`simt.cpp`). Faults that a GPU would hide are returned as findings, in the words of
 compute-sanitizer.
 """

@@ -1,9 +1,9 @@
-"""Which of the user's CUDA sources the emulator refuses for their text: nothing is built, and nothing is run.
+"""Survey of CUDA sources that the emulator rejects for their text: nothing is built or run.
 
     python -m kernelwright.kernelbench.emulate FOLDER
 
 FOLDER holds .cu and .cuh files, and Python files and .json or .jsonl records with such files' text in their
-strings, as published sets of kernels do. Each source counts once; those that are refused are named with why.
+strings, as published sets of kernels do. Each source counts once; rejected ones are listed with the reason.
 """
 
 import argparse
@@ -37,13 +37,13 @@ def main() -> None:
             refused[error.construct] += 1
             print(f"{where}: {error}")
     share = refused.total() / max(1, len(found))
-    print(f"{refused.total()} of {len(found)} sources are refused ({share:.2%})")
+    print(f"{refused.total()} of {len(found)} sources are rejected ({share:.2%})")
     for construct, count in refused.most_common():
         print(f"{count:6}  {construct}")
 
 
 def sources(path: Path) -> Iterator[str]:
-    """The CUDA sources that a file is, or holds."""
+    """Yield the CUDA sources in a file."""
     text = path.read_text(errors="replace")
     if _GLOBAL not in text:
         return
@@ -74,7 +74,7 @@ def _in_record(record: object) -> Iterator[str]:
 
 
 def _in_python(text: str) -> Iterator[str]:
-    """Strings of a Python file that are not for its readers; what is no Python is a source itself."""
+    """Yield the strings of a Python file except docstrings; text that is not Python is a source itself."""
     try:
         nodes = list(ast.walk(parsed(text)))
     except (SyntaxError, ValueError, RecursionError):

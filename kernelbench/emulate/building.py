@@ -1,4 +1,4 @@
-"""Compiles translated CUDA C++, and what runs it, with g++; both are kept by content."""
+"""Build of translated CUDA C++, and of its runtime, with g++; both are cached by content."""
 
 import ctypes
 import functools
@@ -57,9 +57,9 @@ _TIMEOUT_S = 120.0  # for what runs kernels to be built
 
 @dataclass(frozen=True)
 class Variable:
-    """In shared memory: where it begins among what is thread-local, and how many bytes it has.
+    """A variable of shared memory, with its offset among thread-locals and its size in bytes.
 
-    Or a global one: where it begins in the library.
+    Or a global variable, with its offset in the library.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Built:
-    """`lines`: of the source, by the address, in the library, that a call returns to."""
+    """A built source. `lines`: source line by the address, in the library, that a call returns to."""
 
     library: Path
     translated: Translated
@@ -84,7 +84,7 @@ class Built:
 def build(
     source: str, kernels: tuple[str, ...], defines: Sequence[str], cache: BuildCache, timeout_s: float
 ) -> Built:
-    """Raises Unsupported, BuildError, MissingPrerequisite. `defines`: -D options."""
+    """Build a source. `defines`: -D options. Raises Unsupported, BuildError, MissingPrerequisite."""
     translated = translate(source, kernels)
     words = compiler.command()
     options = (*KERNEL_OPTIONS, "-x", "c++", *defines)
@@ -105,7 +105,7 @@ def build(
 
 
 def kept(folder: Path, translated: Translated) -> Built:
-    """What was built in this folder of the cache."""
+    """Load the build in this folder of the cache."""
     notes = json.loads((folder / _NOTES).read_text())
     variables = tuple(Variable(*each) for each in notes["variables"])
     globals_ = tuple(Variable(*each) for each in notes["globals"])
@@ -115,9 +115,9 @@ def kept(folder: Path, translated: Translated) -> Built:
 
 
 def _headers(workspace: Path, cache: BuildCache, timeout_s: float) -> Path:
-    """The folder of our headers, precompiled: most of a build goes into reading them.
+    """Return the folder of our headers, precompiled: most of a build goes into reading them.
 
-    A builder of one candidate, which makes nothing that others are built with, reads them as they are.
+    A builder of one candidate, which makes nothing that others are built with, reads the plain headers.
     """
     if "KERNELWRIGHT_HEADERS" in os.environ:
         write_headers(workspace / "include")
@@ -140,7 +140,7 @@ def write_headers(folder: Path) -> None:
 
 
 def write_source(workspace: Path, text: str) -> None:
-    """Each part, from its `#line 1` on, lies in a file of its own besides: errors show lines of that."""
+    """Write the source; each part, from its `#line 1` on, also gets a file, whose lines errors show."""
     ours, *parts = text.split("#line 1\n", 2)
     whole = [ours]
     for name, part in zip((_HOST_NAME, SOURCE_NAME)[-len(parts) :], parts, strict=True):
@@ -150,9 +150,9 @@ def write_source(workspace: Path, text: str) -> None:
 
 
 def make_object(words: Sequence[str], workspace: Path, timeout_s: float) -> None:
-    """kernel.o of the source. Variables lie apart: what goes beyond one is in no other.
+    """Compile the source to kernel.o, with padding after variables so that overruns hit no other.
 
-    And what a function calls where its stack is at an end is ours, not libgcc's.
+    Functions call our handler at the end of their stack instead of libgcc's.
     """
     compiler.run((*words, "-S", _WHOLE, "-o", "kernel.s"), workspace, timeout_s)
     assembly = workspace / "kernel.s"
@@ -169,19 +169,19 @@ def take_notes(workspace: Path, translated: Translated, timeout_s: float) -> Non
 
 
 def _notes(workspace: Path, translated: Translated, timeout_s: float) -> dict[str, object]:
-    """What findings are put in words with, read now: where kernels run no other program may be started."""
-    symbols = compiler.said(("objdump", "--syms", "--demangle", LIBRARY), workspace, timeout_s)
+    """Return the data that findings are worded with; where kernels run no program may be started."""
+    symbols = compiler.output_of(("objdump", "--syms", "--demangle", LIBRARY), workspace, timeout_s)
     variables: dict[bool, list[tuple[str, int, int, str]]] = {False: [], True: []}
     for found in _VARIABLE.finditer(symbols):
         if (size := int(found["size"], 16)) and not _NO_VARIABLE.match(found["name"]):
             function, _, name = found["name"].rpartition("::")
             place = (name, int(found["begin"], 16), size, function.partition("(")[0])
             variables[found["section"].startswith("t")].append(place)
-    code = compiler.said(("objdump", "--disassemble", "--wide", LIBRARY), workspace, timeout_s)
+    code = compiler.output_of(("objdump", "--disassemble", "--wide", LIBRARY), workspace, timeout_s)
     calls = [int(found["next"], 16) for found in _CALL.finditer(code)]
     (workspace / "addresses").write_text("".join(f"{address - 1:#x}\n" for address in calls))
     words = ("addr2line", "--inlines", "--addresses", "--exe", LIBRARY, "@addresses")
-    told = compiler.said(words, workspace, timeout_s)
+    told = compiler.output_of(words, workspace, timeout_s)
     (workspace / "addresses").unlink()
     lines: dict[int, int] = {}
     current = 0
@@ -203,7 +203,7 @@ def _notes(workspace: Path, translated: Translated, timeout_s: float) -> dict[st
 
 
 def bare_name(function: str) -> str:
-    """That of "void ns::scale<float, 4>(float*)": "scale"."""
+    """Return the bare name of a function: "scale" for "void ns::scale<float, 4>(float*)"."""
     without = function.partition("(anonymous namespace)::")[2] or function
     while (less := re.sub(r"<[^<>]*>", "", without)) != without:
         without = less
@@ -212,7 +212,7 @@ def bare_name(function: str) -> str:
 
 @functools.cache
 def runtime() -> ctypes.CDLL:
-    """What runs kernels, built and loaded: by the fork server, where there is one, for all that it forks.
+    """Build and load the runtime of kernels: in the fork server, if any, for all its forks.
 
     Raises BuildError, MissingPrerequisite.
     """

@@ -1,7 +1,7 @@
 """`load_inline` with CUDA sources, without a GPU: host code that launches kernels on torch's tensors.
 
-All of it is one C++ source for g++, after torch's headers, which are compiled beforehand. Kernels may touch
-what tensors lie in: those that the function was given and those that operators made in the call.
+All of it is one C++ source for g++, after torch's headers, which are compiled beforehand. Kernels may access
+the memory of tensors: those passed to the function and those that operators created in the call.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ from kernelwright.kernelbench.emulate.building import (
     write_source,
 )
 from kernelwright.kernelbench.emulate.findings import Dim
-from kernelwright.kernelbench.emulate.launching import Emulated, Memory
+from kernelwright.kernelbench.emulate.launching import Emulated, EmulatedMemory
 from kernelwright.kernelbench.emulate.memory import fresh_memory, made, sizes, unwritten
 from kernelwright.kernelbench.emulate.translation import translate
 from kernelwright.kernelbench.jit import compiler, precompiled
@@ -53,7 +53,7 @@ _LAUNCHER = ctypes.CFUNCTYPE(
 
 
 def header_words(base: Sequence[str], cache: BuildCache) -> tuple[str, ...]:
-    """Compiler words that put torch's headers before a source. Raises BuildError."""
+    """Return compiler words that put torch's headers before a source. Raises BuildError."""
     words = compiler.command()
     return precompiled.words(words, (*base, *_OPTIONS), (), torch.__version__, cache, WISH)
 
@@ -67,7 +67,7 @@ def build(
     cache: BuildCache,
     defines: Sequence[str] = (),
 ) -> Built:
-    """`defines`: -D options. Raises Unsupported, BuildError, MissingPrerequisite."""
+    """Build an extension. `defines`: -D options. Raises Unsupported, BuildError, MissingPrerequisite."""
     if not (isinstance(name, str) and name.isidentifier()):
         raise BuildError(f"load_inline: name must be a Python identifier, got {name!r}")
     *declared, last = sources
@@ -102,7 +102,7 @@ def build(
 
 
 class Extension:
-    """Its `module` has the functions, whose kernels run emulated, or where `launched` is told, do not run."""
+    """An extension whose `module` has the functions; kernels are emulated, or given to `launched`."""
 
     def __init__(
         self, built: Built, load: Callable[[], ModuleType], launched: Launched | None = None
@@ -138,7 +138,7 @@ class Extension:
     def _launch(
         self, name: bytes, call: int, given: Any, pointers: Any, count: int, sizes_: Any, shared: int
     ) -> int:
-        """What the library calls for each launch; 0 where all went well."""
+        """Handle a launch by the library; return 0 if it succeeded."""
         expression = name.decode(errors="replace")
         grid, block = tuple(sizes_[0:3]), tuple(sizes_[3:6])
         if self._launched is not None:
@@ -154,7 +154,7 @@ class Extension:
                 if begin is not None:
                     names.setdefault(begin, f"argument {number}")
         memory = [
-            Memory(names.get(begin, "a tensor"), begin, size, unwritten(begin))
+            EmulatedMemory(names.get(begin, "a tensor"), begin, size, unwritten(begin))
             for begin, size in ranges.items()
         ]
         try:

@@ -1,4 +1,4 @@
-"""What was found while a kernel ran, in the words of NVIDIA's compute-sanitizer.
+"""Findings of a kernel's run, in the words of NVIDIA's compute-sanitizer.
 
 https://docs.nvidia.com/compute-sanitizer/ComputeSanitizer/index.html
 """
@@ -24,8 +24,8 @@ _MOST_SAID = 4  # in words
 
 
 @dataclass(frozen=True)
-class Finding:
-    """`line`: of the source, from 1; 0 where it is not known."""
+class KernelFinding:
+    """A fault of a kernel. `line`: of the source, from 1; 0 if unknown."""
 
     kind: FindingKind
     says: str  # one sentence or two
@@ -37,11 +37,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class MemoryTraffic:
-    """What warps asked of memory at one place of a kernel.
+    """Memory requests of warps at one place of a kernel.
 
-    `pieces`: sectors of 32 bytes of global memory, or passes over the 32 banks of shared memory; `least`: how
-    many of those the bytes that were asked for need. Where there are more, accesses are not coalesced, or
-    banks conflict.
+    `pieces`: sectors of 32 bytes of global memory, or passes over the 32 banks of shared memory; `least`: the
+    number of those that the requested bytes need. If there are more, accesses are not coalesced, or banks
+    conflict.
     """
 
     kernel: str
@@ -55,7 +55,7 @@ class MemoryTraffic:
 
 
 class Unsupported(Exception):  # noqa: N818 - a property of the source, not a fault
-    """Something that kernels do and what runs them without a GPU has not; `line` of the source, from 1."""
+    """A feature that kernels use and the emulation lacks; `line` of the source, from 1."""
 
     def __init__(self, construct: str, line: int = 0) -> None:
         where = f"line {line}: " if line else ""
@@ -64,9 +64,9 @@ class Unsupported(Exception):  # noqa: N818 - a property of the source, not a fa
 
 
 class KernelFault(Exception):  # noqa: N818 - a property of the kernel
-    """A kernel did what it must not."""
+    """An illegal operation of a kernel."""
 
-    def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
+    def __init__(self, kernel: str, findings: tuple[KernelFinding, ...]) -> None:
         said = [finding.says for finding in findings[:_MOST_SAID]]
         if len(findings) > _MOST_SAID:
             said.append(f"{len(findings) - _MOST_SAID} more findings.")

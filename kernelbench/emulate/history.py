@@ -1,7 +1,7 @@
-"""What a process has launched without a GPU, and what went wrong, also where the caller has caught it.
+"""Launches of a process without a GPU, and the errors of kernels, even those caught by the caller.
 
 Written by whatever runs kernels, and read by the worker for the evaluator. A candidate in the same process
-can write here, too: this keeps an honest mistake from passing for a right kernel, and is no protection.
+can write here, too: this keeps an honest mistake from passing for a correct kernel, and is no protection.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ def has_run(kernel: str) -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Remembers what is raised in the block."""
+    """Record errors raised in the block."""
     try:
         yield
     except Exception as error:

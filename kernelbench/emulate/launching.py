@@ -1,4 +1,4 @@
-"""Launches of emulated kernels: ctypes on the one side of simt.cpp, findings in words on the other."""
+"""Launches of emulated kernels: ctypes structures for simt.cpp, and its findings in words."""
 
 import contextlib
 import ctypes
@@ -12,9 +12,9 @@ from kernelwright.kernelbench.emulate.building import SOURCE_NAME, Built, Variab
 from kernelwright.kernelbench.emulate.findings import (
     RETURNED,
     Dim,
-    Finding,
     FindingKind,
     KernelFault,
+    KernelFinding,
     MemoryTraffic,
     Unsupported,
 )
@@ -101,9 +101,12 @@ class _Launch(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What a pointer argument may be used for. `written`: address of a byte for each of its bytes, 0 where
-    that has not been written yet; 0 where all of it has."""
+class EmulatedMemory:
+    """Memory that a pointer argument may access.
+
+    `written`: address of a byte for each of its bytes, 0 if that has not been written yet; 0 if all of it
+    has.
+    """
 
     name: str
     address: int
@@ -111,13 +114,13 @@ class Memory:
     written: int = 0
 
 
-_collecting: list[list[Finding]] = []
+_collecting: list[list[KernelFinding]] = []
 _counting: list[list[MemoryTraffic]] = []
 
 
 @contextlib.contextmanager
 def traffic() -> Iterator[list[MemoryTraffic]]:
-    """What four blocks of each kernel launched in the `with` block ask of memory comes into the list."""
+    """Collect the memory requests of four blocks of each kernel launched in the block."""
     found: list[MemoryTraffic] = []
     _counting.append(found)
     try:
@@ -127,9 +130,9 @@ def traffic() -> Iterator[list[MemoryTraffic]]:
 
 
 @contextlib.contextmanager
-def collected() -> Iterator[list[Finding]]:
-    """Findings of launches in the block come into the list, and do not raise."""
-    found: list[Finding] = []
+def collected() -> Iterator[list[KernelFinding]]:
+    """Collect the findings of launches in the block instead of raising them."""
+    found: list[KernelFinding] = []
     _collecting.append(found)
     try:
         yield found
@@ -157,10 +160,10 @@ class Emulated:
         grid: Dim,
         block: Dim,
         arguments: Sequence[ctypes._SimpleCData],  # type: ignore[type-arg]
-        memory: Sequence[Memory],
+        memory: Sequence[EmulatedMemory],
         shared_bytes: int = 0,
     ) -> None:
-        """Runs all blocks. Raises KernelFault where something was found, ArgumentError, Unsupported."""
+        """Run all blocks. Raises KernelFault if there are findings, ArgumentError, Unsupported."""
         pointers = (ctypes.c_void_p * max(1, len(arguments)))(
             *(ctypes.cast(ctypes.pointer(each), ctypes.c_void_p) for each in arguments)
         )
@@ -169,7 +172,7 @@ class Emulated:
         threads = block[0] * block[1] * block[2]
         if threads > (bound := self._bound(kernel)):
             raise ArgumentError(
-                f"{kernel}: a block of {threads} threads, where its __launch_bounds__ say {bound} at most"
+                f"{kernel}: a block of {threads} threads exceeds its __launch_bounds__ of {bound}"
             )
         self.run(kernel, call, given, grid, block, memory, shared_bytes)
 
@@ -180,10 +183,10 @@ class Emulated:
         given: ctypes.c_void_p,
         grid: Dim,
         block: Dim,
-        memory: Sequence[Memory],
+        memory: Sequence[EmulatedMemory],
         shared_bytes: int,
     ) -> None:
-        """Has each thread of all blocks call `call`, of the library, with `given`. Raises as `launch`."""
+        """Make each thread of all blocks call the library's `call` with `given`. Raises as `launch`."""
         with history.watched():
             self._run(kernel, call, given, grid, block, memory, shared_bytes)
         history.has_run(kernel)
@@ -195,7 +198,7 @@ class Emulated:
         given: ctypes.c_void_p,
         grid: Dim,
         block: Dim,
-        memory: Sequence[Memory],
+        memory: Sequence[EmulatedMemory],
         shared_bytes: int,
     ) -> None:
         _check(kernel, grid, block)
@@ -235,7 +238,7 @@ class Emulated:
             findings = tuple(self._findings(found[:count], memory, variables))
             if not findings:
                 line = self._built.lines.get(found[0].pc, 0)
-                raise Unsupported("more than 192 KiB of local memory, or a recursion as deep as that,", line)
+                raise Unsupported("more than 192 KiB of local memory, or recursion that deep,", line)
             if not _collecting:
                 raise KernelFault(kernel, findings)
             _collecting[-1].extend(findings)
@@ -247,7 +250,7 @@ class Emulated:
         return MemoryTraffic(kernel, line, space, access, found.requests, found.pieces, found.least, code)
 
     def name_of(self, kernel: int) -> str:
-        """The kernel whose address lies at this one; empty where it is not known."""
+        """Return the kernel whose address is stored at this one; empty if unknown."""
         address = ctypes.c_void_p.from_address(kernel).value or 0
         local = ctypes.cast(self.library.kw_local, ctypes.c_void_p).value or 0
         return self._built.kernels.get(address - local + self._built.local, "")
@@ -277,8 +280,8 @@ class Emulated:
         return sorted([*static, *dynamic], key=lambda v: v.begin)
 
     def _findings(
-        self, found: Sequence[_Finding], memory: Sequence[Memory], variables: Sequence[Variable]
-    ) -> Iterator[Finding]:
+        self, found: Sequence[_Finding], memory: Sequence[EmulatedMemory], variables: Sequence[Variable]
+    ) -> Iterator[KernelFinding]:
         lines = self._built.lines
         for each in found:
             if each.kind == _OVERFLOW:
@@ -286,9 +289,9 @@ class Emulated:
             kind, line = _KINDS[each.kind], lines.get(each.pc, 0)
             of = "" if each.what < 0 else self._of(each, memory, variables)
             says = _said(kind, each, of, lines, self._built.translated)
-            yield Finding(kind, says, line, _dim(each.thread), _dim(each.block), each.count)
+            yield KernelFinding(kind, says, line, _dim(each.thread), _dim(each.block), each.count)
 
-    def _of(self, found: _Finding, memory: Sequence[Memory], variables: Sequence[Variable]) -> str:
+    def _of(self, found: _Finding, memory: Sequence[EmulatedMemory], variables: Sequence[Variable]) -> str:
         among = {1: variables, 3: self._built.globals}.get(found.space)
         what = among[found.what] if among else memory[found.what]
         return f"'{what.name}', which has {what.size} bytes"
@@ -307,7 +310,7 @@ def _dim(index: _Index) -> Dim:
 
 
 def _place(line: int, translated: Translated) -> str:
-    """Of the source: "kernel.cu:12 `y[i] = x[i];`"."""
+    """Format a place in the source: "kernel.cu:12 `y[i] = x[i];`"."""
     if not line:
         return SOURCE_NAME
     code = translated.code(line)
@@ -321,7 +324,7 @@ def _said(
     lines: dict[int, int],
     translated: Translated,
 ) -> str:
-    """In words."""
+    """Describe a finding in words."""
     line, other = lines.get(found.pc, 0), lines.get(found.other_pc, 0)
     here, there = _place(line, translated), _place(other, translated)
     who = f"thread {_dim(found.thread)} in block {_dim(found.block)}"
@@ -353,8 +356,8 @@ def _said(
             )
         case "stuck":
             rest = f", thread {_dim(found.other_thread)} at {there}" if other else ""
-            return f"Barrier error: {who} waits at {here}{rest}, for threads that do not come."
+            return f"Barrier error: {who} waits at {here}{rest}, for threads that never arrive."
         case "not_in_mask":
-            return f"Barrier error at {here}: the mask that {who} gives leaves itself out."
+            return f"Barrier error at {here}: the mask given by {who} does not include itself."
         case "failed":
             return f"{found.text.decode(errors='replace')} at {here} by {who}."

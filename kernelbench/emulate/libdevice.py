@@ -1,4 +1,4 @@
-"""libdevice's functions for Triton's interpreter, which has none of them, computed in double by torch.
+"""Functions of libdevice for Triton's interpreter, which has none, computed in double by torch.
 
 Names: https://docs.nvidia.com/cuda/libdevice-users-guide/ ("__nv_expf" is "exp" here, as is "__nv_exp").
 """
@@ -87,7 +87,7 @@ _SPELLINGS = (
 
 
 def function(symbol: str) -> Callable[..., torch.Tensor]:
-    """What libdevice's symbol computes. Raises Unsupported."""
+    """Return the function of a libdevice symbol. Raises Unsupported."""
     for spelling in _SPELLINGS:
         found = spelling.fullmatch(symbol)
         if found is not None and found[1] in _FUNCTIONS:
@@ -96,7 +96,7 @@ def function(symbol: str) -> Callable[..., torch.Tensor]:
 
 
 def patch(interpreter: Any) -> None:
-    """Give `triton.runtime.interpreter`, and the modules that kernels call libdevice by, its functions."""
+    """Add the functions to `triton.runtime.interpreter` and to the modules that kernels call them from."""
 
     def create_extern_elementwise(
         self: Any, library: str, path: str, symbol: str, arguments: Any, result: Any, pure: bool

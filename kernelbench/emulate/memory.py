@@ -1,4 +1,4 @@
-"""Memory that nothing has written yet: what torch.empty gives, until a kernel or an operator writes it."""
+"""Uninitialized memory: the result of torch.empty, until a kernel or an operator writes it."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _EMPTY = {
 
 
 class _Fresh(TorchDispatchMode):
-    """Knows the storages that operators have made, and which of their bytes nothing has written."""
+    """Mode that tracks the storages created by operators, and their unwritten bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,9 +51,9 @@ _watching: list[_Fresh] = []
 
 @contextlib.contextmanager
 def fresh_memory(nested: bool = False) -> Iterator[None]:
-    """In the block kernels are told on that read what nothing has written.
+    """Report kernels in the block that read uninitialized memory.
 
-    `nested`: the memory of a block around this one will do.
+    `nested`: use the memory of an enclosing block if there is one.
     """
     if _watching and nested:
         yield
@@ -68,24 +68,24 @@ def fresh_memory(nested: bool = False) -> Iterator[None]:
 
 
 def sizes(values: Sequence[Any]) -> dict[int, int]:
-    """Bytes of the storages of those that are tensors, by their addresses."""
+    """Return the bytes of the storages of all tensors among the values, by address."""
     plain = (v for v in values if isinstance(v, torch.Tensor) and v.layout is torch.strided)
     return {storage.data_ptr(): storage.nbytes() for storage in (v.untyped_storage() for v in plain)}
 
 
 def made() -> dict[int, int]:
-    """Those of what operators have made in the block of `fresh_memory`."""
+    """Return the sizes of storages that operators created in the block of `fresh_memory`."""
     return dict(_watching[-1].made) if _watching else {}
 
 
 def unwritten(address: int) -> int:
-    """As `written`, of the storage at this address."""
+    """Return the `written` map of the storage at this address."""
     bytes_ = _watching[-1].written.get(address) if _watching else None
     return 0 if bytes_ is None else int(bytes_.ctypes.data)
 
 
 def written(tensor: torch.Tensor) -> int:
-    """The address of a byte for each of the tensor's, 0 where it has not been written; 0 if all have been."""
+    """Return the address of a byte for each of the tensor's, 0 if unwritten; 0 if all are written."""
     storage = tensor.untyped_storage()
     at = unwritten(storage.data_ptr())
     return at + tensor.data_ptr() - storage.data_ptr() if at else 0

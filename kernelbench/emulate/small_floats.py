@@ -1,6 +1,6 @@
-"""bf16 and fp8 in Triton's interpreter, which takes their bits for whole numbers, and TF32 in its products.
+"""bf16 and fp8 in Triton's interpreter, which treats their bits as integers, and TF32 in its products.
 
-Operations on them are carried out in float32 and rounded, to nearest even as chips do, once.
+Operations on them are computed in float32 and rounded once, to nearest even as chips do.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def is_small(dtype: Any) -> bool:
 
 
 def decoded(data: Array, dtype: Any) -> Array:
-    """The values of what lies as bits, in float32; others as they are."""
+    """Return the values of small floats stored as bits, in float32; other data is unchanged."""
     kind = _SMALL.get(_name(dtype))
     if kind is None:
         return data
@@ -46,7 +46,7 @@ def decoded(data: Array, dtype: Any) -> Array:
 
 
 def encoded(values: Array, dtype: Any, to_zero: bool = False) -> Array:
-    """Rounded to nearest even, or towards zero, as bits of the type; fp8 beyond its largest value is that."""
+    """Round to nearest even, or towards zero, to bits of the type; fp8 saturates at its largest value."""
     kind = _SMALL.get(_name(dtype))
     if kind is None:
         native = values.astype(_NATIVE[_name(dtype)])
@@ -64,7 +64,7 @@ def encoded(values: Array, dtype: Any, to_zero: bool = False) -> Array:
 
 
 def _as_tf32(data: Array) -> Array:
-    """float32 with the significand that tensor cores read, rounded to nearest even."""
+    """Round float32 to the significand that tensor cores read, to nearest even."""
     bits = np.ascontiguousarray(data).view(np.uint32)
     half = np.uint32((1 << (_TF32_DROPS - 1)) - 1)
     odd = (bits >> np.uint32(_TF32_DROPS)) & np.uint32(1)
@@ -73,7 +73,7 @@ def _as_tf32(data: Array) -> Array:
 
 
 def patch(interpreter: Any) -> None:
-    """Mend `triton.runtime.interpreter`."""
+    """Fix `triton.runtime.interpreter`."""
     builder, handle, ir = interpreter.InterpreterBuilder, interpreter.TensorHandle, interpreter._ir
     binary, ternary, unary, fma = builder.binary_op, builder.ternary_op, builder.unary_op, builder.create_fma
     cast, atomic = builder.cast_impl, builder.create_atomic_rmw

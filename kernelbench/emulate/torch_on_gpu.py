@@ -4,7 +4,7 @@
         x = torch.empty(8, device="cuda")  # lies in the CPU's memory
         assert x.is_cuda and torch.cuda.get_device_capability() == (9, 0)
 
-All tensors say that they are on the GPU, those that nobody moved there, too.
+All tensors report that they are on the GPU, including those that nobody moved there.
 """
 
 import contextlib
@@ -50,10 +50,10 @@ _CARDS = {
 
 
 class TorchOnGpu(TorchFunctionMode):
-    """In the block torch says that there is a GPU, and tensors that they are on it; they stay where they are.
+    """Mode in which torch reports a GPU, and tensors report to be on it; they stay where they are.
 
-    `zeros`: have memory that only kernels would write be zeros, where none of them runs: what torch calls
-    find there may be indices.
+    `zeros`: fill memory that only kernels would write with zeros, if none of them runs: torch calls may use
+    its content as indices.
     """
 
     def __init__(self, chip: str = DEFAULT_CHIP, zeros: bool = False) -> None:
@@ -113,12 +113,12 @@ def _names_cpu(values: Sequence[Any]) -> bool:
 
 
 def _here(value: Any) -> Any:
-    """The argument of a torch call, the CPU where it names a GPU."""
+    """Return an argument of a torch call, with the CPU in place of a GPU."""
     return _CPU if _names_gpu(value) else value
 
 
 class _Stream:
-    """A stream or an event: all is done when a call returns, so there is nothing to wait for."""
+    """A stream or an event: all work is done when a call returns, so there is nothing to wait for."""
 
     cuda_stream = cuda_event = stream_id = device_index = priority = 0
     device = _GPU
@@ -162,9 +162,9 @@ class _Generator(torch.Generator):
 
 
 def _operator(mode: TorchFunctionMode, define: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.library.custom_op or triton_op, whose functions find torch as their callers do.
+    """Wrap torch.library.custom_op or triton_op, whose functions see torch as their callers do.
 
-    torch calls them outside the mode, and on the device where tensors lie.
+    torch calls them outside the mode, and on the device of the tensors.
     """
 
     def within(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,7 +185,7 @@ def _operator(mode: TorchFunctionMode, define: Callable[..., Any]) -> Callable[.
 
 
 class _Again(TorchFunctionMode):
-    """A mode that is on once more."""
+    """A mode that is entered once more."""
 
     def __init__(self, mode: TorchFunctionMode) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class _Block(contextlib.nullcontext[None]):
 
 
 def _pretended(chip: str, mode: TorchFunctionMode) -> list[tuple[Any, str, Any]]:
-    """Who has which attribute, and what it is on a GPU. What this leaves out fails as it does without one."""
+    """Return (owner, attribute, value on a GPU). Anything left out fails as it does without a GPU."""
     of_chip = properties(chip)
     capability = (of_chip.major, of_chip.minor)
     cuda: Any = torch.cuda
@@ -273,7 +273,7 @@ def _pretended(chip: str, mode: TorchFunctionMode) -> list[tuple[Any, str, Any]]
 
 
 def _giving(value: Any, *names: str) -> dict[str, Callable[..., Any]]:
-    """Functions of these names that give the value, whatever they are given."""
+    """Return functions of these names that return the value, whatever their arguments."""
     return {name: lambda *_, **__: value for name in names}
 
 
@@ -285,9 +285,9 @@ def _not(construct: str) -> Callable[..., Any]:
 
 
 def properties(chip: str) -> SimpleNamespace:
-    """As torch.cuda.get_device_properties has them. Raises ValueError where the chip is not known."""
+    """Return the properties of torch.cuda.get_device_properties. Raises ValueError for an unknown chip."""
     if chip not in CHIPS:
-        raise ValueError(f"the limits of {chip} are not known; known are {', '.join(CHIPS)}")
+        raise ValueError(f"unknown chip {chip}; use one of {', '.join(CHIPS)}")
     limits, card = CHIPS[chip], _CARDS[chip]
     major, minor = divmod(int(chip.removeprefix("sm_")), 10)
     return SimpleNamespace(

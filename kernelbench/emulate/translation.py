@@ -1,8 +1,8 @@
 # ruff: noqa: E501 - a table of patterns
-"""What g++ cannot read of CUDA C++ is rewritten, line by line; what cannot be emulated is refused.
+"""Translation of CUDA C++ for g++, line by line; constructs that cannot be emulated are rejected.
 
-The text is looked at without its comments and strings, and changed in place, so that lines stay where they
-are and messages name those of the source.
+Patterns match the text without its comments and strings, and edits are made in place, so that lines keep
+their numbers and messages refer to those of the source.
 """
 
 import re
@@ -80,14 +80,15 @@ class Translated:
     original: str  # what lines are counted in
 
     def code(self, line: int) -> str:
-        """What stands in a line, from 1, cut short; empty where there is no such line."""
+        """Return the code in a line, from 1, cut short; empty if there is no such line."""
         lines = self.original.splitlines()
         return " ".join(lines[line - 1].split())[:_LONGEST_CODE] if 1 <= line <= len(lines) else ""
 
 
 def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Translated:
-    """C++ for g++, with the same lines. `kernels`: those that are to be called. `host`: whether the source
-    launches them itself, and works on torch's tensors. Raises Unsupported.
+    """Translate to C++ for g++, with the same lines. Raises Unsupported.
+
+    `kernels`: those to be called. `host`: the source launches them itself, and works on torch's tensors.
     """
     source = _HEADERS.sub("", source)
     bare = blanked(source)
@@ -140,7 +141,7 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
 
 
 def global_functions(source: str) -> Iterator[tuple[str, int]]:
-    """The names of `__global__` functions that the source declares or defines, with their lines, from 1."""
+    """Yield the names of `__global__` functions that the source declares or defines, with lines from 1."""
     bare = blanked(source)
     for pattern in (_DIRECTIVE, _ATTRIBUTE):
         bare = pattern.sub(_blank, bare)
@@ -149,7 +150,7 @@ def global_functions(source: str) -> Iterator[tuple[str, int]]:
 
 
 def _host_edits(bare: str) -> list[tuple[int, int, str]]:
-    """Launches as calls, and tensors that are where they are. Raises Unsupported."""
+    """Return edits that turn launches into calls, and keep tensors where they are. Raises Unsupported."""
     bodies = [_block(bare, found.end()) for found in _OF_DEVICE.finditer(bare)]
     edits = []
     for found in _LAUNCH.finditer(bare):
@@ -170,7 +171,7 @@ def _host_edits(bare: str) -> list[tuple[int, int, str]]:
 
 
 def _kernel_begin(bare: str, end: int) -> int:
-    """Where the name of the kernel begins, template arguments and all, that ends before `end`."""
+    """Return the begin of the kernel's name, template arguments included, that ends before `end`."""
     at = len(bare[:end].rstrip())
     if bare[at - 1 : at] == ">":
         depth = 0
@@ -185,7 +186,7 @@ def _kernel_begin(bare: str, end: int) -> int:
 
 
 def _block(bare: str, start: int, braces: str = "{}") -> tuple[int, int]:
-    """From the next brace to its twin; nothing where a semicolon comes first."""
+    """Return the span from the next brace to its twin; empty if a semicolon comes first."""
     begin = bare.find(braces[0], start)
     semicolon = bare.find(";", start)
     if begin < 0 or 0 <= semicolon < begin:
@@ -203,9 +204,9 @@ def _line(bare: str, at: int) -> int:
 
 
 def _dynamic(bare: str, found: re.Match[str], type_: str) -> str:
-    """What declares dynamic shared memory, in one line.
+    """Return the declaration of dynamic shared memory, in one line.
 
-    g++ forgets the label of what is declared extern in a template, so that functions have a reference.
+    g++ forgets the label of an extern declaration in a template, so functions get a reference.
     """
     name, rest, lines = found["name"], found["rest"], "\n" * found[0].count("\n")
     if not _in_function(bare, found.start()):
@@ -218,7 +219,7 @@ def _dynamic(bare: str, found: re.Match[str], type_: str) -> str:
 
 
 def _in_function(bare: str, at: int) -> bool:
-    """Whether a brace is open there that is no namespace's, nor of extern "C"."""
+    """Return True if a brace is open there that is not a namespace's, nor of extern "C"."""
     open_: list[bool] = []
     for found in re.finditer(r"[{}]", bare[:at]):
         if found[0] == "{":
@@ -230,7 +231,7 @@ def _in_function(bare: str, at: int) -> bool:
 
 
 def _bounds(bare: str, kernels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """What __launch_bounds__ says that a block has at most, as C++."""
+    """Yield the most threads of a block by __launch_bounds__, as C++."""
     for kernel in kernels:
         for found in re.finditer(rf"\b{kernel}\s*\(", bare):
             begin = max(bare.rfind(mark, 0, found.start()) for mark in ";{}") + 1
@@ -242,7 +243,7 @@ def _bounds(bare: str, kernels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _aligned(declared: str) -> str:
-    """With an attribute that may stand where alignas may not."""
+    """Replace alignas by an attribute, which is allowed in more places."""
     return re.sub(r"\balignas\s*\(", "__align__(", declared)
 
 
@@ -251,7 +252,7 @@ def _entry(kernel: str) -> str:
 
 
 def _names(declaration: str) -> list[str]:
-    """Of the variables in "float a[4], b"."""
+    """Return the names of the variables in "float a[4], b"."""
     bare = re.sub(r"\[[^\]]*\]", "", re.sub(r"\([^)]*\)", "", declaration))
     while (less := re.sub(r"<[^<>]*>", "", bare)) != bare:
         bare = less
@@ -259,7 +260,7 @@ def _names(declaration: str) -> list[str]:
 
 
 def blanked(source: str) -> str:
-    """The source with spaces for comments and strings, each line as long as before."""
+    """Return the source with spaces for comments and strings, each line as long as before."""
     return _NOISE.sub(_blank, source)
 
 

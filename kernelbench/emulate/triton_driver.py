@@ -1,4 +1,4 @@
-"""What Triton and its users ask a driver, of a GPU that is not there."""
+"""Triton's driver for a GPU that is not there."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from kernelwright.kernelbench.emulate.torch_on_gpu import properties
 
 
 class NoGpu:
-    """`target`: Triton's GPUTarget."""
+    """Driver of a GPU that is not there. `target`: Triton's GPUTarget."""
 
     def __init__(self, target: Any) -> None:
         self._target = target

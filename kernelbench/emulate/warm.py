@@ -1,5 +1,7 @@
-"""What is done once for all workers: importing `load_inline`'s emulation, which they may not read, and what
-torch imports when a dispatch mode sees its first call; building and loading what runs kernels.
+"""Warm-up done once for all workers.
+
+Imports the emulation of `load_inline`, which workers may not read, and the modules torch imports when a
+dispatch mode sees its first call; builds and loads the runtime of kernels.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Launches of a GPU candidate's kernels, where there is no GPU: did they have a part in its right answers?
+"""Launches of a GPU candidate's kernels, where there is no GPU, and their part in its right answers.
 
 A right answer may be a fallback's. "Right" takes that every call launched a kernel, and that every kernel of
 the file ran, at one size or another; else the candidate is partly checked, or not at all. What ran is noted
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from kernelwright.kernelbench.evaluator.processes.answers import Count, plain
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.refusal import Refused
-from kernelwright.kernelbench.kernels import Kernel, kernel_file, not_emulated
+from kernelwright.kernelbench.kernels import SourceKernel, kernel_file, not_emulated
 from kernelwright.kernelbench.records import Candidate, Language, Verdict
 
 # Languages of GPU kernels that run without one, and how.
@@ -36,7 +36,7 @@ class Launches:
     troubles: tuple[tuple[Literal["build", "fault", "unsupported", "other"], str], ...]
 
     def trouble(self, kind: str) -> str:
-        """The first of this kind; empty where there is none."""
+        """Return the first of this kind; empty where there is none."""
         return next((text for of, text in self.troubles if of == kind), "")
 
 
@@ -44,7 +44,7 @@ _LAUNCHES = TypeAdapter(Launches)
 
 
 def launches(worker: Worker, timeout_s: float) -> Launches:
-    """Raises Refused, WorkerDied, WorkerTimeout."""
+    """Return the launches of a worker. Raises Refused, WorkerDied, WorkerTimeout."""
     worker.thaw()
     answer: dict[str, Any] = worker.ask({"do": "seen"}, timeout_s)
     worker.freeze()
@@ -58,7 +58,7 @@ def launches(worker: Worker, timeout_s: float) -> Launches:
 
 
 def refuse_other_kernels(candidate: Candidate) -> None:
-    """Raises Refused where nothing here runs what the file makes its kernels with."""
+    """Raise Refused where nothing here runs what the file makes its kernels with."""
     if candidate.language == "triton" and importlib.util.find_spec("triton") is None:
         raise Refused(Verdict.unmeasured, "not checked: Triton is not installed here: pip install triton")
     file = kernel_file(candidate.source)
@@ -67,13 +67,13 @@ def refuse_other_kernels(candidate: Candidate) -> None:
 
 
 def refuse_failed_build(found: Launches) -> None:
-    """Raises Refused where a call launched nothing and a build has failed, whose error the file catches."""
+    """Raise Refused where a call launched nothing and a build has failed, whose error the file catches."""
     if found.idle and (trouble := found.trouble("build")):
         raise Refused(Verdict.build_error, trouble)
 
 
 def refuse_fallback(found: Launches) -> None:
-    """Raises Refused where the answers of verified calls are not those of kernels that did nothing wrong."""
+    """Raise Refused unless the answers of verified calls are those of kernels that did nothing wrong."""
     refuse_failed_build(found)
     if fault := found.trouble("fault"):  # on a GPU nothing can be launched after it
         raise Refused(Verdict.runtime_error, fault)
@@ -96,6 +96,6 @@ def reason(candidate: Candidate, launched: Collection[str]) -> str:
     return f"{PARTLY}: {_named(never)} never ran; the answers are right {how}, and {ran} ran"
 
 
-def _named(kernels: Sequence[str | Kernel]) -> str:
+def _named(kernels: Sequence[str | SourceKernel]) -> str:
     more = f" and {len(kernels) - _SHOWN} more" if len(kernels) > _SHOWN else ""
     return ", ".join(map(str, kernels[:_SHOWN])) + more

@@ -35,7 +35,7 @@ def of_the_machine() -> Iterator[None]:
 
 
 def check_folder(folder: Path, what: str, setting: str) -> None:
-    """Raises StorageError where `folder`, which is `what`, cannot be written, or has no space left.
+    """Raise StorageError where `folder`, which is `what`, cannot be written, or has no space left.
 
     `setting`: the environment variable that names another.
     """

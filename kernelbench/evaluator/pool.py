@@ -60,7 +60,7 @@ class _Queue:
         self._closed = False
 
     def put(self, client: str, job: _Job) -> None:
-        """Raises RuntimeError once it is closed."""
+        """Add a job. Raises RuntimeError once it is closed."""
         with self._changed:
             if self._closed:
                 raise RuntimeError("the pool is closed")
@@ -68,7 +68,7 @@ class _Queue:
             self._changed.notify()
 
     def take(self, at_hand: Callable[[Task], bool]) -> _Job | None:
-        """The next job; rather one of a task that is `at_hand`, whose oracle is up, but not for ever.
+        """Return the next job; rather one of a task that is `at_hand`, whose oracle is up, but not for ever.
 
         None once the queue is closed and empty.
         """
@@ -84,7 +84,7 @@ class _Queue:
             return job
 
     def _chosen(self, at_hand: Callable[[Task], bool]) -> tuple[str, int]:
-        """A client and the place of its job."""
+        """Return a client and the place of its job."""
         turn = next(iter(self._clients))
         if self._passed_over < _PATIENCE:
             for client, jobs in self._clients.items():
@@ -150,7 +150,7 @@ class EvaluationPool:
         measurement: Measurement = Measurement(),
         client: str = "",
     ) -> Future[Evaluation]:
-        """The evaluation to come, as of `LocalEvaluator.evaluate`; clients take turns.
+        """Return the evaluation to come, as of `LocalEvaluator.evaluate`; clients take turns.
 
         The same question asked twice is one evaluation. What ended with an error may be asked again.
         Cancelling gives up the answer; what everybody gave up before it began is not evaluated. Raises
@@ -274,5 +274,5 @@ def _pass_on(answer: Future[T], done: Future[T]) -> None:
 
 
 def most_slots() -> int:
-    """Number of evaluations that this machine's memory allows at a time."""
+    """Return the number of evaluations that this machine's memory allows at a time."""
     return max(1, memory_bytes() // _SLOT_BYTES)

@@ -82,7 +82,7 @@ class Protocol(Record):
     @field_validator("families")
     @classmethod
     def _with_the_task_s_own(cls, families: tuple[str, ...]) -> tuple[str, ...]:
-        """Outputs of timed calls are held to what calls on the task's own inputs may be off by."""
+        """Check for the task's own family, whose errors bound what outputs of timed calls may be off by."""
         if "task" not in families:
             raise ValueError("the families of inputs must hold 'task'")
         return families

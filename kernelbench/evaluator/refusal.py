@@ -19,7 +19,7 @@ _COMMANDS = re.compile(
 
 
 def printable(text: str, longest: int = _LONGEST) -> str:
-    """The text without what commands a terminal, cut to `longest` characters."""
+    """Return the text without what commands a terminal, cut to `longest` characters."""
     kept = text[: longest + 1].replace("\r\n", "\n")
     kept = _COMMANDS.sub("?", kept)
     return kept if len(kept) <= longest else kept[: longest - 1] + "…"

@@ -1,5 +1,4 @@
-"""Program that a tool, compute-sanitizer or a profiler, observes: a candidate that is called on random
-inputs.
+"""Program that compute-sanitizer or a profiler observes: a candidate, called on random inputs.
 
 It is passed to Python as text, for a candidate may not read the evaluator; so it needs torch alone.
 """
@@ -19,7 +18,7 @@ _OF_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # as Kineto calls what ran the
 
 
 def random_tensor(dtype: str, shape: list[int], device: str) -> torch.Tensor:
-    """Normals; of integers only zeros are surely legal."""
+    """Draw normals; of integers only zeros are surely legal."""
     kind = getattr(torch, dtype)
     if kind.is_floating_point and kind.itemsize == 1:
         return torch.randn(shape, device=device).to(kind)

@@ -39,7 +39,7 @@ _FAULT = re.compile(r"Invalid|Error:|Warning:|Uninitialized|Barrier|Potential|Pr
 
 
 def require() -> None:
-    """Raises MissingPrerequisite where the tool is not installed."""
+    """Raise MissingPrerequisite where the tool is not installed."""
     if shutil.which(_COMMAND) is None:
         raise MissingPrerequisite(
             f"{_COMMAND} is not there", "it comes with the CUDA toolkit: add its bin folder to PATH"
@@ -47,7 +47,7 @@ def require() -> None:
 
 
 def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
-    """Raises Refused with runtime_error when `tool`, of TOOLS, finds fault with the candidate."""
+    """Raise Refused with runtime_error when `tool`, of TOOLS, finds fault with the candidate."""
     require()
     entry = "kernelwright.kernelbench.evaluator.sanitizer:serve"
     with session.pool.start("candidate", entry, candidate.sha256) as worker:
@@ -87,7 +87,7 @@ def _last(said: str) -> str:
 
 
 def first_fault(said: str) -> str:
-    """The first fault in the tool's report, in one line, with where it happened."""
+    """Return the first fault in the tool's report, in one line, with where it happened."""
     lines = [re.sub(r"^=+\s?", "", line) for line in said.splitlines() if line.startswith("=====")]
     start = next((number for number, line in enumerate(lines) if _FAULT.match(line)), 0)
     parts = [line.strip() for line in lines[start : start + 4] if line.strip()]

@@ -160,7 +160,7 @@ class TaskSession:
         return min(nbytes, whole // _SHARE_OF_MACHINE)
 
     def _room_bytes(self, calls: int) -> list[int]:
-        """The pieces of memory that a worker has before a block of `calls`: for its outputs, and some more.
+        """Return the pieces of memory for the outputs of a block of `calls`, and some more.
 
         A small output that is kept splits the piece that a large temporary was in, so that the next call's
         takes new memory: there is a piece as large as the largest tensor for every call, as far as they go.
@@ -183,7 +183,9 @@ class TaskSession:
         candidate: str = "",
         entry: str = "kernelwright.kernelbench.evaluator.processes.worker:serve",
     ) -> tuple[Worker, dict[str, Any]]:
-        """A fresh worker that has loaded `source`, that of the `candidate` of this sha256, if it is one.
+        """Return a fresh worker that has loaded `source`.
+
+        `candidate`: its sha256, if it is one's.
 
         `entry`: what it runs, which must understand "load".
 
@@ -232,12 +234,13 @@ class TaskSession:
         return answer
 
     def open_setup(self) -> int:
-        """A descriptor, only to read from, of what a process needs to be the same model as the reference."""
+        """Return a read-only descriptor of what a process needs to be the same model as the reference."""
         return os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)
 
     def baseline(self, mode: str) -> Worker | None:
-        """The reference as a stopped worker, started on first use; None where torch.compile cannot do it, or
-        has generated the same code for a mode before (`same_code`).
+        """Return the reference as a stopped worker, started on first use.
+
+        None where torch.compile cannot do it, or has generated the same code for a mode before (`same_code`).
 
         Raises InfrastructureError when there is no eager one.
         """
@@ -293,13 +296,13 @@ class TaskSession:
         return worker
 
     def eager(self) -> Worker:
-        """The eager baseline. Raises InfrastructureError."""
+        """Return the eager baseline. Raises InfrastructureError."""
         worker = self.baseline("eager")
         assert worker is not None
         return worker
 
     def end_eager(self) -> None:
-        """The next eager baseline will be a new process."""
+        """End eager; the next eager baseline will be a new process."""
         self._close_baseline("eager")
 
     def drop_baseline(self, mode: str, why: str) -> None:
@@ -332,8 +335,9 @@ class TaskSession:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
 
     def overhead_s(self) -> float:
-        """Seconds that a worker's loop adds to a call: what a call of nothing takes in the eager baseline's
-        process, which is trusted, by its own clock.
+        """Return the seconds that a worker's loop adds to a call.
+
+        Measured as a call of nothing in the eager baseline's process, which is trusted, by its own clock.
 
         Raises CallFailed.
         """
@@ -453,7 +457,7 @@ class TaskSession:
         self.oracle.memory.reveal(worker, [0], False)
 
     def check_inputs(self, worker: Worker, slots: Sequence[int]) -> None:
-        """Raises Refused when the stopped worker has written to its inputs, which are those of `slots`."""
+        """Raise Refused when the stopped worker has written to its inputs, which are those of `slots`."""
         try:
             wrote = self.oracle.memory.wrote_inputs(worker, slots)
         except WorkerDied as error:

@@ -26,7 +26,7 @@ class SessionCache:
         return self._most_bytes > 0
 
     def take(self, task: Task, vary_weights: bool) -> TaskSession | None:
-        """A session of this task that works, if there is one."""
+        """Return a session of this task that works, if there is one."""
         with self._lock:
             for number, (session, _) in enumerate(self._sessions):
                 if session.task == task and session.vary_weights == vary_weights:

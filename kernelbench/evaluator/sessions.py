@@ -43,8 +43,10 @@ class Sessions:
         cache: SessionCache | None = None,
         chip: str | None = None,
     ) -> None:
-        """`cache` keeps sessions that are released. `chip` ("sm_90") is what host code of GPU candidates is
-        told of where there is no GPU; None: any.
+        """Begin without sessions.
+
+        `cache` keeps sessions that are released. `chip` ("sm_90") is what host code of GPU candidates is told
+        of where there is no GPU; None: any.
         """
         self.pool, self.protocol, self.limits, self.chip = pool, protocol, limits, chip
         self._cache = cache or SessionCache()
@@ -65,7 +67,7 @@ class Sessions:
         return self._target
 
     def measure_again(self, unless_lately: bool = False) -> Target:
-        """The target with its ceilings raised to what the machine shows now, if that is more."""
+        """Return the target with its ceilings raised to what the machine shows now, if that is more."""
         now = time.monotonic()
         if unless_lately and now - self._measured_at < _LATELY_S:
             return self.target
@@ -86,7 +88,7 @@ class Sessions:
         )
 
     def open(self, task: Task, vary_weights: bool = True) -> TaskSession:
-        """The session of `task`: the one that is open if it fits, one of the cache, or a new one.
+        """Return the session of `task`: the one that is open if it fits, one of the cache, or a new one.
 
         `vary_weights`: both sides get other weights than their constructors drew. Raises TaskError when the
         task itself is at fault.
@@ -120,7 +122,7 @@ class Sessions:
             self._session = None
 
     def computing(self) -> AbstractContextManager[None]:
-        """A block in which this thread computes, and waits while another evaluation is timed."""
+        """Return a block in which this thread computes, and waits while another evaluation is timed."""
         return self.pool.timing_lock.shared()
 
     def close(self) -> None:

@@ -214,7 +214,7 @@ class Trial:
             raise Refused(Verdict.build_error, f"its build left more than {most >> 20} MiB of files")
 
     def _check_space(self, session: TaskSession) -> None:
-        """A failure on a full disk is nobody's verdict, unless the candidate is what has filled it.
+        """Blame a failure on a full disk on nobody, unless the candidate is what has filled it.
 
         Raises InfrastructureError.
         """
@@ -276,9 +276,7 @@ class Trial:
         return worker, weights
 
     def _failed_load(self, answer: dict[str, object]) -> Refused:
-        """Refusal of a failed load, by the candidate's account, in kinds of which none is better than
-        another.
-        """
+        """Return the refusal of a failed load, by the candidate's account, where no kind is a gain."""
         stage, text = str(answer.get("stage")), str(answer.get("error"))
         if answer.get("unsupported") and self._without_gpu:
             return Refused(Verdict.unmeasured, f"not checked: {text}")
@@ -352,7 +350,7 @@ class Trial:
 
 @contextlib.contextmanager
 def _naming(weights: str) -> Iterator[None]:
-    """A refusal in the block says how weights were matched, unless it was by name."""
+    """Have a refusal in the block say how weights were matched, unless it was by name."""
     try:
         yield
     except Refused as refusal:

@@ -15,7 +15,7 @@ _MOST_DRAWS = 5  # of a family, until the reference is defined on one
 
 
 def verify(session: TaskSession, worker: Worker) -> Correctness:
-    """Raises Refused with the verdict when an output is not within its budget.
+    """Verify the candidate. Raises Refused with the verdict when an output is not within its budget.
 
     Where that may be chance, another draw of the family decides; where that one is in doubt too, a third.
     """

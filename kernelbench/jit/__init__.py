@@ -1,4 +1,4 @@
-"""How a candidate file reaches its compiled kernel: one call, built once by content.
+"""Compilation of kernels in candidate files: one call, built once by content.
 
     from kernelwright import jit
 
@@ -14,12 +14,13 @@
 
 Tensors pass as data pointers, sequences of them as pointers to pointers, scalars as the type of the C
 parameter. Every call is checked against the parsed signature: `ArgumentError` names the function, the
-parameter, what was expected and what came. What cannot be checked is a kernel that runs past the end of
-its arrays.
+parameter, the expected and the actual argument. A kernel that runs past the end of its arrays cannot be
+detected.
 
 `compile_cuda` does the same for CUDA C++, whose kernels are launched with a grid and a block:
 
-    module = jit.compile_cuda(CUDA)  # with extern "C" __global__ void scale(const float* x, float* y, int n)
+    module = jit.compile_cuda(CUDA)  # with extern "C" __global__ void scale(const float* x, float* y, int
+    n)
     module.scale((blocks,), (256,), (x, y, x.numel()), shared_mem=0)
 
 on a GPU, or without one in emulation, which finds accesses out of bounds, races and missing barriers.

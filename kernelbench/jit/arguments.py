@@ -1,4 +1,4 @@
-"""Turns one Python argument into what a C parameter takes, or says in one line why it does not fit."""
+"""Conversion of one Python argument for a C parameter, or a one-line reason why it does not fit."""
 
 import ctypes
 import operator
@@ -49,12 +49,11 @@ DTYPES: dict[str, frozenset[torch.dtype]] = {
 
 
 def converter(function: str, parameter: Parameter, device: str = "cpu") -> Converter:
-    """The check and conversion for one parameter; what it returns suits the parameter's ctypes type.
+    """Return the check and conversion for one parameter; its result suits the parameter's ctypes type.
 
-    `device`: the type of the device that tensors must be on.
-
-    A tensor that requires grad is taken as it is: autograd does not see the call, which is the caller's
-    business. The converter raises ArgumentError on anything that does not fit.
+    `device`: the type of the device that tensors must be on. A tensor that requires grad is accepted:
+    autograd does not see the call, which is the caller's business. The converter raises ArgumentError on
+    anything that does not fit.
     """
     where = f"{function}: parameter {parameter.name!r} ({parameter.text})"
     if parameter.pointers == 2:
@@ -67,7 +66,7 @@ def converter(function: str, parameter: Parameter, device: str = "cpu") -> Conve
 
 
 def integer_range(type_: str) -> tuple[int, int]:
-    """The least and the largest value of a C integer type such as "uint8"."""
+    """Return the least and the largest value of a C integer type such as "uint8"."""
     bits = INTEGERS[type_]
     return (0, 2**bits - 1) if type_.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
@@ -91,7 +90,7 @@ def _pointer(where: str, type_: str, device: str) -> Converter:
 
 
 def _several(where: str, type_: str, device: str) -> Converter:
-    """Of a sequence of tensors, an array of their addresses."""
+    """Return a converter of a sequence of tensors to an array of their addresses."""
     address = _pointer(where, type_, device)
 
     def convert(value: Any) -> Any:

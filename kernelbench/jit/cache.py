@@ -1,9 +1,10 @@
-"""Finished builds by content key: built once however many processes ask, whole or not there at all.
+"""Finished builds by content key: built once however many processes ask, and always complete.
 
 A build happens in a private folder beside its entry and becomes the entry by one rename, once it is on the
-disk, so that a killed build or a power cut leaves rubbish but never a broken entry; the next builder of that
-key removes the rubbish. An entry whose files do not have the sizes that were built is built once more.
-The lock is an flock: it goes with the process that held it, a leftover lock file means nothing.
+disk, so that a killed build or a power cut leaves temporary files but never a broken entry; the next builder
+of that key removes them. An entry whose files do not have the sizes that were built is rebuilt.
+
+The lock is an flock: it is released with the process that held it, so a leftover lock file means nothing.
 """
 
 import fcntl
@@ -25,13 +26,13 @@ _SIZES = "sizes.json"  # of an entry: what its other files were in bytes when it
 
 
 def default_folder() -> Path:
-    """KERNELWRIGHT_CACHE, or ~/.cache/kernelwright/build."""
+    """Return KERNELWRIGHT_CACHE, or ~/.cache/kernelwright/build."""
     named = os.environ.get("KERNELWRIGHT_CACHE")
     return Path(named).absolute() if named else Path.home() / ".cache" / "kernelwright" / "build"
 
 
 def content_key(*parts: str) -> str:
-    """A hash of the parts, each with its length, so that no two lists of parts run together."""
+    """Return a hash of the parts, each with its length, so that no two lists of parts collide."""
     digest = hashlib.sha256()
     for part in (LAYOUT, *parts):
         data = part.encode(errors="surrogateescape")
@@ -49,10 +50,10 @@ class BuildCache:
         return self.folder / key[:2] / key
 
     def get_or_build(self, key: str, build: Callable[[Path], None], wait_s: float) -> Path:
-        """The entry of `key`, made by `build(workspace)` if there is none; an exception leaves no entry.
+        """Return the entry of `key`, made by `build(workspace)` if missing; an exception leaves no entry.
 
-        Waits at most `wait_s` for another process that builds the same key. Raises BuildError when
-        that is over, or when there is no entry and the folder cannot be written.
+        Waits at most `wait_s` for another process that builds the same key. Raises BuildError when that is
+        over, or when there is no entry and the folder cannot be written.
         """
         entry = self.entry(key)
         if self.whole(entry):
@@ -79,7 +80,7 @@ class BuildCache:
 
     @staticmethod
     def whole(entry: Path) -> bool:
-        """Whether the entry is there, with all that was built."""
+        """Return True if the entry exists and is complete."""
         try:
             sizes = json.loads((entry / _SIZES).read_text())
             return all((entry / name).stat().st_size == size for name, size in sizes.items())
@@ -87,7 +88,7 @@ class BuildCache:
             return False
 
     def discard(self, entry: Path) -> None:
-        """Remove an entry that is of no use, if the folder can be written: it will be built once more."""
+        """Remove an unusable entry, if the folder can be written, so that it is rebuilt."""
         away = entry.with_name(f"{entry.name}.tmp-{os.getpid()}")
         with suppress(OSError):  # another process may have been faster
             entry.rename(away)
@@ -116,20 +117,20 @@ class BuildCache:
             shutil.rmtree(workspace, ignore_errors=True)
 
     def trim(self, keep: int) -> None:
-        """Removes all but the `keep` entries used last (see `touch`). For folders of few, large entries."""
+        """Remove all but the `keep` entries used last (see `touch`). For folders of few, large entries."""
         entries = sorted(self.folder.glob("??/" + "?" * 40), key=_modified, reverse=True)
         for entry in entries[keep:]:
             shutil.rmtree(entry, ignore_errors=True)
 
     @staticmethod
     def touch(entry: Path) -> None:
-        """Marks an entry as used now."""
+        """Mark an entry as used now."""
         with suppress(OSError):
             os.utime(entry)
 
 
 def _to_disk(path: Path) -> None:
-    """Returns once what the file or folder holds would survive a power cut."""
+    """Flush a file or folder, so that its content survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

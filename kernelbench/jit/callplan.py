@@ -1,9 +1,9 @@
 """The Python function behind `lib.softmax`: one generated test for the usual arguments, then the C call.
 
-A call may cost as much as the small kernel behind it, so the checks of all parameters are written into
-one expression per function, which nearly halves what calling a converter for each costs. Whatever that
-expression does not accept goes through the converters of `arguments`, which either accept it after all
-(a numpy integer) or raise the ArgumentError.
+A call may cost as much as the small kernel behind it, so the checks of all parameters are compiled into one
+expression per function, which nearly halves the cost of calling a converter for each. Arguments that the
+expression does not accept go through the converters of `arguments`, which either accept them after all (a
+numpy integer) or raise the ArgumentError.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ C_TYPES: dict[str, Any] = {
 
 
 def bind(signature: Signature, foreign: Any) -> Callable[..., Any]:
-    """A function that checks its arguments and calls `foreign`, a function of a ctypes library.
+    """Return a function that checks its arguments and calls `foreign`, a function of a ctypes library.
 
     It raises ArgumentError before the call, and returns None or the C function's scalar.
     """
@@ -61,7 +61,7 @@ def call(*arguments):
 
 
 def _test(parameter: Parameter, index: int) -> str:
-    """An expression that is true for the usual argument; a pointer's sets `p<index>` to the address."""
+    """Return an expression that is true for the usual argument; a pointer's sets `p<index>`."""
     a = f"a{index}"
     if parameter.pointers == 2:
         usual = _usual_tensor(parameter, index, "t")
@@ -86,7 +86,7 @@ def _usual_tensor(parameter: Parameter, index: int, name: str) -> str:
 
 
 def _array(addresses: list[int]) -> Any:
-    """What a pointer to pointers takes; false where one of them, or all, are null."""
+    """Return the array for a pointer to pointers; false if any of them is null."""
     return all(addresses) and (ctypes.c_void_p * len(addresses))(*addresses)
 
 

@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine: which it is, what its builds depend on, and how it is run."""
+"""The C++ compiler of this machine: its command, its identity, and its runs."""
 
 import os
 import re
@@ -32,7 +32,7 @@ _DIAGNOSTICS = ("-fdiagnostics-color=never", "-fmax-errors=10")
 
 
 def command() -> tuple[str, ...]:
-    """The words that start the compiler: CXX, or g++. Raises MissingPrerequisite when there is none."""
+    """Return the words that start the compiler: CXX, or g++. Raises MissingPrerequisite if there is none."""
     words = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     found = shutil.which(words[0])
     if found is None:
@@ -44,9 +44,9 @@ def command() -> tuple[str, ...]:
 
 
 def identity(words: tuple[str, ...]) -> str:
-    """What a build depends on besides source and flags: this compiler and, for -march=native, this CPU.
+    """Return what a build depends on besides source and flags: the compiler and, for -march=native, the CPU.
 
-    It is read from files, so that a process that may not start others can still find a finished build.
+    Read from files, so that a process that may not start others can still find a finished build.
     """
     binary = Path(words[0]).resolve()
     status = binary.stat()
@@ -67,15 +67,15 @@ def _cpu() -> str:
 
 
 def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
-    """Runs the compiler in `folder`, its temporary files included. Raises BuildError, as `said` does."""
-    said((*words, *_DIAGNOSTICS), folder, timeout_s)
+    """Run the compiler in `folder`, temporary files included. Raises BuildError, as `output_of` does."""
+    output_of((*words, *_DIAGNOSTICS), folder, timeout_s)
 
 
-def said(words: Sequence[str], folder: Path, timeout_s: float) -> str:
-    """What a program of the compiler's writes that is run in `folder`.
+def output_of(words: Sequence[str], folder: Path, timeout_s: float) -> str:
+    """Run a program of the compiler in `folder` and return its output.
 
-    Raises BuildError when it fails or takes longer than `timeout_s`, not counting what this process was
-    stopped for; its whole process group is killed then.
+    Raises BuildError if it fails or takes longer than `timeout_s`, not counting the time that this process
+    was stopped; its whole process group is then killed.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _MEDDLING}
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}
@@ -84,7 +84,7 @@ def said(words: Sequence[str], folder: Path, timeout_s: float) -> str:
     except subprocess.TimeoutExpired:
         raise BuildError(f"the compiler took longer than {timeout_s:g} s and was stopped") from None
     except FileNotFoundError:
-        raise BuildError(f"there is no {words[0]}; it comes with the compiler's binutils") from None
+        raise BuildError(f"{words[0]} is not installed; it comes with the compiler's binutils") from None
     if status:
         raise BuildError(f"{Path(words[0]).name} failed (exit status {status})", text)
     return text

@@ -1,8 +1,8 @@
 """`compile_cuda`: CUDA C++ with extern "C" kernels -> functions that launch them, on a GPU or emulated.
 
-On a GPU NVRTC builds it, through CuPy's RawModule, and launches go to torch's current stream. Where there is
-none the same source runs on the CPU (`kernelbench.emulate`), which checks every access; tensors are torch's,
-on the device that kernels run on.
+On a GPU NVRTC builds it, through CuPy's RawModule, and launches go to torch's current stream. Without one the
+same source runs on the CPU (`kernelbench.emulate`), which checks every access; tensors are torch's, on the
+device that kernels run on.
 """
 
 import ctypes
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
+from kernelwright.kernelbench.jit.launch_mode import on_gpu
 from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
-from kernelwright.kernelbench.jit.road import on_gpu
 from kernelwright.kernelbench.jit.signature import Parameter, Signature, expanded, parse
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Dims = Sequence[int]
 
 
 @dataclass(frozen=True)
-class _Launch:
+class _LaunchRequest:
     signature: Signature
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -43,29 +43,30 @@ class _Launch:
 
     @property
     def arguments(self) -> Iterator[tuple[Parameter, Any, Any]]:
-        """Each with its parameter and its value."""
+        """Iterator over each argument's parameter, the argument and its converted value."""
         return zip(self.signature.parameters, self.given, self.values, strict=True)
 
 
 class _Backend(Protocol):
-    """What runs the kernels of one source."""
+    """Backend that runs the kernels of one source."""
 
     @property
     def device(self) -> str: ...
 
-    def launch(self, wanted: _Launch) -> None: ...
+    def launch(self, wanted: _LaunchRequest) -> None: ...
 
 
 class CudaKernel:
-    """Launches one kernel: `kernel((blocks,), (threads,), (x, y, n), shared_mem=0)`."""
+    """Launcher of one kernel: `kernel((blocks,), (threads,), (x, y, n), shared_mem=0)`."""
 
     def __init__(self, signature: Signature, backend: _Backend) -> None:
         self.signature, self._backend = signature, backend
 
     def __call__(self, grid: Dims, block: Dims, args: Sequence[Any], *, shared_mem: int = 0) -> None:
-        """`grid`, `block`: one to three sizes; `args`: a tensor for each pointer, a number for each scalar.
+        """Launch the kernel.
 
-        Raises ArgumentError; without a GPU KernelFault where the kernel does what it must not.
+        `grid`, `block`: one to three sizes; `args`: a tensor for each pointer, a number for each scalar.
+        Raises ArgumentError; without a GPU KernelFault for an illegal operation of the kernel.
         """
         signature = self.signature
         if signature.problem:
@@ -75,7 +76,7 @@ class CudaKernel:
             raise ArgumentError(f"{signature} takes {len(signature.parameters)} arguments, got {len(args)}")
         values = [convert(value) for convert, value in zip(self._converters, args, strict=True)]
         sizes = (_dims(signature.name, "grid", grid), _dims(signature.name, "block", block))
-        self._backend.launch(_Launch(signature, *sizes, args, values, shared_mem))
+        self._backend.launch(_LaunchRequest(signature, *sizes, args, values, shared_mem))
 
     @cached_property
     def _converters(self) -> "list[Converter]":
@@ -95,7 +96,7 @@ class CudaModule:
         self._kernels = {name: CudaKernel(signature, backend) for name, signature in signatures.items()}
 
     def get_function(self, name: str) -> CudaKernel:
-        """Raises AttributeError where there is no extern "C" kernel of this name."""
+        """Return an extern "C" kernel. Raises AttributeError if there is none of this name."""
         if name not in self._kernels:
             names = ", ".join(sorted(self._kernels))
             raise AttributeError(f'no extern "C" __global__ function {name!r}; available: {names}')
@@ -111,9 +112,9 @@ class CudaModule:
 
 
 def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float = 120.0) -> CudaModule:
-    """Builds CUDA C++, unless that was done before. `options`: as NVRTC takes them; -D and a few more.
+    """Build CUDA C++, unless that was done before. `options`: of NVRTC; -D and a few more.
 
-    Raises BuildError, emulate.translation.Unsupported for what the emulator has not, and
+    Raises BuildError, emulate.translation.Unsupported for features that the emulator lacks, and
     MissingPrerequisite (on a GPU without CuPy, elsewhere without g++).
     """
     if not isinstance(source, str):
@@ -121,7 +122,7 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
     for option in options:
         if not (_DEFINE.fullmatch(option) or _IGNORED.fullmatch(option)):
             raise BuildError(
-                f"the option {option!r} is not among -D, -std, --use_fast_math, -fmad, -lineinfo"
+                f"unsupported option {option!r}; use -D, -std, --use_fast_math, -fmad, -lineinfo"
             )
     defines = tuple(option for option in options if _DEFINE.fullmatch(option))
     if on_gpu():
@@ -137,7 +138,7 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
 
 
 def kernels(source: str, options: Sequence[str] = ()) -> dict[str, Signature]:
-    """The signatures of extern "C" kernels; `options`: -D. Raises BuildError where there are none."""
+    """Return the signatures of extern "C" kernels; `options`: -D. Raises BuildError if there are none."""
     named = (option.partition("D")[2].strip().partition("=") for option in options)
     defines = {name: value if equals else "1" for name, equals, value in named}
     text = re.sub(r"__launch_bounds__\s*\([^)]*\)", " ", expanded(source, defines))
@@ -165,13 +166,13 @@ class _Emulator:
 
     @property
     def device(self) -> str:
-        """That tensors say they are on: a GPU, where torch is as on one."""
+        """Device that tensors report: a GPU if torch is emulated as on one."""
         import torch
 
         return torch.empty(0).device.type
 
-    def launch(self, wanted: _Launch) -> None:
-        from kernelwright.kernelbench.emulate.launching import Memory
+    def launch(self, wanted: _LaunchRequest) -> None:
+        from kernelwright.kernelbench.emulate.launching import EmulatedMemory
         from kernelwright.kernelbench.emulate.memory import written
         from kernelwright.kernelbench.jit.callplan import C_TYPES
 
@@ -179,7 +180,7 @@ class _Emulator:
         for parameter, tensor, value in wanted.arguments:
             if parameter.pointers:
                 size = tensor.numel() * tensor.element_size()
-                memory.append(Memory(parameter.name, value, size, written(tensor)))
+                memory.append(EmulatedMemory(parameter.name, value, size, written(tensor)))
                 arguments.append(ctypes.c_void_p(value))
             else:
                 arguments.append(C_TYPES[parameter.type](value))
@@ -195,8 +196,8 @@ class _Cupy:
         try:
             cupy: Any = importlib.import_module("cupy")
         except ImportError:
-            fix = "pip install cupy-cuda12x, or cupy-cuda13x, as your driver is"
-            raise MissingPrerequisite("CUDA kernels are launched through CuPy", fix) from None
+            fix = "pip install cupy-cuda12x or cupy-cuda13x, matching your driver"
+            raise MissingPrerequisite("launching CUDA kernels needs CuPy", fix) from None
         self._cupy = cupy
         self._module = cupy.RawModule(code=for_nvrtc(source), options=options)
         try:
@@ -204,7 +205,7 @@ class _Cupy:
         except cupy.cuda.compiler.CompileException as error:
             raise BuildError("NVRTC failed", str(error)) from None
 
-    def launch(self, wanted: _Launch) -> None:
+    def launch(self, wanted: _LaunchRequest) -> None:
         import numpy as np
         import torch
 

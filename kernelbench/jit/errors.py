@@ -1,4 +1,4 @@
-"""What a candidate can do wrong with a kernel: its source does not build, or a call does not fit.
+"""Errors of a candidate's use of kernels: a source that does not build, or a call that does not fit.
 
 Exception
 ├── BuildError           the source, a flag or the cache folder; `str(e)` is the part worth reading
@@ -21,7 +21,7 @@ class ArgumentError(TypeError):
 class BuildError(Exception):
     """A kernel that could not be built or loaded.
 
-    `stderr` holds all the compiler said, `lines` the line numbers of the kernel source that its errors
+    `stderr` holds the compiler's whole output, `lines` the line numbers of the kernel source that its errors
     point to; `str(e)` is the message with the first errors and their source lines, at most 4 KB.
     """
 
@@ -42,7 +42,7 @@ class BuildError(Exception):
 
 
 def excerpt(stderr: str, limit_bytes: int = EXCERPT_BYTES - 256) -> str:
-    """The errors of a compiler or linker with the source lines shown below them; warnings are left out."""
+    """Return the errors of a compiler or linker with the source lines below them, without warnings."""
     kept: list[str] = []
     keeping = False
     for line in stderr.splitlines():

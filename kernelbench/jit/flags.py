@@ -1,7 +1,7 @@
 """The compiler flags a candidate may choose: those that change code, none that load, link or write files.
 
-`-ffast-math` is allowed but never a default. The list is a convention, not a wall: inline assembly or
-an `#include` can still read what the builder process can read; the sandbox around it decides that.
+`-ffast-math` is allowed but never a default. The list is a convention, not a wall: inline assembly or an
+`#include` can still read what the builder process can read; the sandbox around it decides that.
 """
 
 import re
@@ -55,7 +55,7 @@ LIBRARIES_IN_WORDS = "-fopenmp -pthread -lgomp -lm -lpthread -ldl -lrt -lstdc++ 
 
 
 def check(flags: Sequence[str]) -> tuple[str, ...]:
-    """The flags one by one ("-O2 -DN=4" counts as two). Raises BuildError on one outside the allowlist."""
+    """Return the flags one by one ("-O2 -DN=4" counts as two). Raises BuildError on a disallowed one."""
     split = _split(flags)
     for flag in split:
         if not _ALLOWED.fullmatch(flag):
@@ -64,9 +64,9 @@ def check(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_link(flags: Sequence[str]) -> tuple[str, ...]:
-    """The linker flags of `load_inline`. Raises BuildError on one outside the allowlist.
+    """Return the linker flags of `load_inline`. Raises BuildError on a disallowed one.
 
-    None needs passing on: torch, libstdc++, libm and the OpenMP runtime are linked always.
+    None needs passing on: torch, libstdc++, libm and the OpenMP runtime are always linked.
     """
     split = _split(flags)
     for flag in split:
@@ -76,7 +76,7 @@ def check_link(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def defines(flags: Sequence[str]) -> dict[str, str]:
-    """Macro name -> value of the -D flags."""
+    """Return macro name -> value of the -D flags."""
     pairs = (flag[2:].partition("=") for flag in flags if flag.startswith("-D"))
     return {name: value if equals else "1" for name, equals, value in pairs}
 

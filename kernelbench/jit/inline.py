@@ -1,9 +1,9 @@
-"""Gives candidates that call torch's `load_inline` our build cache, without a change to them.
+"""Build cache for candidates that call torch's `load_inline`, without a change to them.
 
 `install()` replaces `torch.utils.cpp_extension.load_inline` and, for CUDA files, `load`. C++ sources are then
-built by one compiler run with a precompiled torch/extension.h, and found again by content; CUDA and SYCL
-sources are built by torch's own function, and found again too. Without a GPU, CUDA sources are emulated. As
-in torch's function no optimization flag is set unless the caller does so.
+built by one compiler run with a precompiled torch/extension.h, and cached by content; CUDA and SYCL sources
+are built by torch's own function, and cached too. Without a GPU, CUDA sources are emulated. As in torch's
+function no optimization flag is set unless the caller does so.
 """
 
 import functools
@@ -25,7 +25,7 @@ from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.jit import compiler, flags, openmp, precompiled
 from kernelwright.kernelbench.jit.cache import BuildCache, content_key
 from kernelwright.kernelbench.jit.errors import BuildError
-from kernelwright.kernelbench.jit.road import on_gpu
+from kernelwright.kernelbench.jit.launch_mode import on_gpu
 
 if TYPE_CHECKING:
     from kernelwright.kernelbench.emulate.extension import Launched
@@ -39,7 +39,7 @@ _OF_CUDA = ("CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX")  # of the environment, w
 
 
 def install() -> None:
-    """Replaces `load_inline` and `load` in this process; a second call changes nothing."""
+    """Replace `load_inline` and `load` in this process; a second call changes nothing."""
     from torch.utils import cpp_extension
 
     if hasattr(cpp_extension.load_inline, "kernelwright"):
@@ -55,7 +55,7 @@ noting: Callable[[Mapping[str, Any], BuildCache], ModuleType] | None = None
 
 
 def _in_place_of(original: _Original, replacement: Callable[[_Original, dict[str, Any]], Any]) -> _Original:
-    """A function with the original's signature; `replacement` gets all its arguments, with defaults."""
+    """Return a function with the original's signature; `replacement` gets all arguments, with defaults."""
     parameters = inspect.signature(original)
 
     @functools.wraps(original)
@@ -80,7 +80,7 @@ def _load_inline(original: _Original, given: dict[str, Any]) -> Any:
 
 
 def _load_files(original: _Original, given: dict[str, Any]) -> Any:
-    """torch's `load`; CUDA sources without a GPU are emulated, as load_inline's are."""
+    """Replace torch's `load`; CUDA sources without a GPU are emulated, as load_inline's are."""
     named = given["sources"]
     paths = [Path(path) for path in ([named] if isinstance(named, str) else named)]
     of_cuda = [path for path in paths if path.suffix in (".cu", ".cuh")]
@@ -99,9 +99,9 @@ def _load_files(original: _Original, given: dict[str, Any]) -> Any:
 
 
 def _with_own_headers(path: Path, folders: Sequence[Path], seen: set[Path]) -> str:
-    """The text of a source, with that of headers beside it, or in these folders, where it first has them.
+    """Return a source's text with its own headers inlined, from its folder or from `folders`.
 
-    `seen`: those that are included already. Raises BuildError.
+    `seen`: those already included. Raises BuildError.
     """
     try:
         text = path.read_text(errors="surrogateescape")
@@ -122,10 +122,10 @@ def _with_own_headers(path: Path, folders: Sequence[Path], seen: set[Path]) -> s
 
 
 def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
-    """The extension module for these arguments of `load_inline` (all, with their defaults).
+    """Build the extension module for these arguments of `load_inline` (all, with their defaults).
 
-    Raises BuildError on sources that do not compile and flags outside the allowlist,
-    MissingPrerequisite without a compiler.
+    Raises BuildError on sources that do not compile and flags outside the allowlist, MissingPrerequisite
+    without a compiler.
     """
     import torch
 
@@ -175,7 +175,7 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
 def built_by_torch(
     original: Callable[..., Any], given: Mapping[str, Any], cache: BuildCache
 ) -> ModuleType | str:
-    """What `original`, torch's load_inline, makes of these arguments (all), from the cache if it is there.
+    """Return the result of `original`, torch's load_inline, for these arguments (all), cached if possible.
 
     Raises BuildError, MissingPrerequisite without nvcc.
     """
@@ -195,7 +195,7 @@ def built_by_torch(
             made.append(original(**{**given, "build_directory": str(workspace)}))
         except (RuntimeError, OSError) as error:
             if "CUDA_HOME" in str(error):  # which says nothing of the source
-                lacking = "load_inline builds CUDA sources with nvcc, which is not here"
+                lacking = "load_inline needs nvcc for CUDA sources, which is not installed"
                 raise MissingPrerequisite(lacking, "install the CUDA toolkit, or set CUDA_HOME") from None
             raise BuildError(f"load_inline: {error}") from error
 
@@ -207,9 +207,9 @@ def built_by_torch(
 
 
 def emulated(given: Mapping[str, Any], cache: BuildCache, launched: "Launched | None" = None) -> ModuleType:
-    """What stands for the extension of CUDA sources where there is no GPU.
+    """Return an emulated extension in place of one with CUDA sources.
 
-    `launched` is told of launches, which then do not happen. Raises BuildError, MissingPrerequisite, and
+    `launched` receives the launches, which then do not happen. Raises BuildError, MissingPrerequisite, and
     kernelwright.kernelbench.emulate.translation.Unsupported.
     """
     from kernelwright.kernelbench.emulate import extension, history
@@ -231,7 +231,7 @@ def emulated(given: Mapping[str, Any], cache: BuildCache, launched: "Launched | 
 
 
 def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:
-    """Make the precompiled header that `build` takes for these flags. Raises BuildError."""
+    """Make the precompiled header that `build` uses for these flags. Raises BuildError."""
     import torch
 
     if tuple(extra_cflags) == ("emulated",):
@@ -244,7 +244,7 @@ def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:
 
 
 def _write_sources(workspace: Path, sources: list[str], bindings: str) -> None:
-    """main.cpp includes the sources one after the other, so that errors carry their own line numbers."""
+    """Write main.cpp, which includes the sources one by one, so that errors have their own line numbers."""
     names = ["kernel.cpp"] if len(sources) == 1 else [f"kernel_{i}.cpp" for i in range(len(sources))]
     for name, text in zip(names, sources, strict=True):
         (workspace / name).write_text(text, errors="surrogateescape")
@@ -252,7 +252,7 @@ def _write_sources(workspace: Path, sources: list[str], bindings: str) -> None:
 
 
 def _base_options() -> tuple[str, ...]:
-    """torch's own compiler options for a C++ extension."""
+    """Return torch's own compiler options for a C++ extension."""
     from torch.utils import cpp_extension
 
     folders = [*cpp_extension.include_paths(), sysconfig.get_path("include", scheme="posix_prefix")]
@@ -269,7 +269,7 @@ def _link_words() -> tuple[str, ...]:
 
 
 def sources(given: Any) -> list[str]:
-    """What `load_inline` takes for sources, as a list. Raises BuildError."""
+    """Return the sources given to `load_inline` as a list. Raises BuildError."""
     texts = [given] if isinstance(given, str) else list(given)
     if not all(isinstance(text, str) for text in texts):
         raise BuildError("load_inline: cpp_sources must be a string or a list of strings")
@@ -290,7 +290,7 @@ def _bindings(functions: Any, torch_errors: bool) -> str:
 
 
 def _check_declared(functions: Any, cpp_sources: str) -> None:
-    """Raises BuildError for functions that torch would not find: main.cpp, which binds them, has no CUDA."""
+    """Raise BuildError for functions that torch would not find: main.cpp, which binds them, has no CUDA."""
     for function in [functions] if isinstance(functions, str) else functions or ():
         if not re.search(rf"\b{re.escape(str(function).rpartition('::')[2])}\b", cpp_sources):
             said = f"'{function}' was not declared in this scope"
@@ -308,7 +308,7 @@ def _literal(text: object) -> str:
 
 
 def _folder_state(folder: str) -> list[str]:
-    """A hash for each file below an include folder, for what they hold is part of the build."""
+    """Return a hash for each file below an include folder, since their content is part of the build."""
     files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     if len(files) > _HEADERS_LIMIT:
         raise BuildError(f"extra_include_paths: {folder} holds more than {_HEADERS_LIMIT} files")

@@ -1,4 +1,4 @@
-"""How long a candidate waits for its kernel: the same small kernel through each way of building it."""
+"""Build latency: the same small kernel through each way of building it."""
 
 import shutil
 import statistics
@@ -48,7 +48,7 @@ class LatencyTable(Record):
 
     @property
     def ratios(self) -> dict[str, float]:
-        """How many times faster than torch's own `load_inline` each way is; empty if that was not run."""
+        """Speedup of each way over torch's own `load_inline`; empty if that was not run."""
         if self.load_inline_stock_s is None:
             return {}
         return {
@@ -59,7 +59,7 @@ class LatencyTable(Record):
 
 
 def measure() -> LatencyTable:
-    """Builds everything in a temporary folder: 1 to 3 minutes, 1 GB of disk.
+    """Build everything in a temporary folder: 1 to 3 minutes, 1 GB of disk.
 
     Raises MissingPrerequisite without a C++ compiler.
     """

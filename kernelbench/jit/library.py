@@ -23,7 +23,7 @@ _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs", "kernel.o", "-o", LIBRARY_N
 
 
 class NotLoaded(BuildError):  # noqa: N818 - what happened
-    """The library was built, and cannot be loaded."""
+    """A library that was built but cannot be loaded."""
 
 
 class CppLibrary:
@@ -55,17 +55,16 @@ class CppLibrary:
 
 
 def path_of(library: CppLibrary) -> Path:
-    """Its shared object."""
+    """Return the path of a library's shared object."""
     return library._path
 
 
 def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 120.0) -> CppLibrary:
-    """Builds `source` with g++ (or CXX), unless that was done before, and loads it.
+    """Build `source` with g++ (or CXX), unless that was done before, and load it.
 
-    `flags` come after the defaults `-O3 -march=native -fopenmp -std=c++17 -fno-math-errno
-    -fno-trapping-math` and must be on the allowlist of `jit.flags`. Only headers of the
-    compiler itself may be included. Raises BuildError (source, flags, cache folder, `timeout_s` over)
-    and MissingPrerequisite (no compiler).
+    `flags` come after the defaults `-O3 -march=native -fopenmp -std=c++17 -fno-math-errno -fno-trapping-math`
+    and must be on the allowlist of `jit.flags`. Only headers of the compiler itself may be included. Raises
+    BuildError (source, flags, cache folder, `timeout_s` over) and MissingPrerequisite (no compiler).
     """
     cache = BuildCache()
     path, signatures = build(source, flags, cache, timeout_s)
@@ -80,7 +79,7 @@ def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 12
 def build(
     source: str, extra: Sequence[str], cache: BuildCache, timeout_s: float
 ) -> tuple[Path, dict[str, Signature]]:
-    """The path of the finished library and the signatures of its functions; does not load it."""
+    """Return the path of the finished library and the signatures of its functions; does not load it."""
     if not isinstance(source, str):
         raise BuildError(f"source must be a string of C++, got {type(source).__name__}")
     chosen = flags.check(extra)
@@ -113,17 +112,17 @@ def build(
 
 
 def options_of(entry: Path) -> tuple[str, ...]:
-    """The compiler options of the build in this folder of a cache. Raises OSError, BuildError."""
+    """Return the compiler options of the build in this folder of a cache. Raises OSError, BuildError."""
     return (*_BASE, *flags.check((entry / FLAGS_NAME).read_text().splitlines()))
 
 
 def make_header(names: Sequence[str], extra: Sequence[str], cache: BuildCache) -> None:
-    """Make the precompiled header that `build` takes for sources that begin with these. Raises BuildError."""
+    """Make the precompiled header that `build` uses for sources that begin with these. Raises BuildError."""
     standard.make(names, (*_BASE, *flags.check(extra)), cache)
 
 
 def _refuse_foreign_headers(dependencies: Path, known: Sequence[str]) -> None:
-    """Raises BuildError if a file was included that the key does not cover."""
+    """Raise BuildError if a file was included that the key does not cover."""
     _, _, listed = dependencies.read_text().replace("\\\n", " ").partition(":")
     foreign = [name for name in listed.split() if name not in known]
     if foreign:

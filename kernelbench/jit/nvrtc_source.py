@@ -1,4 +1,4 @@
-"""CUDA C++ as nvcc takes it, made into what NVRTC takes: it has no standard headers, nor what nvcc includes.
+"""Conversion of CUDA C++ for nvcc to NVRTC, which lacks standard headers and nvcc's implicit includes.
 
 https://docs.nvidia.com/cuda/nvrtc/index.html#predefined-macros
 """
@@ -58,5 +58,5 @@ _PRELUDE = "\n".join(
 
 
 def for_nvrtc(source: str) -> str:
-    """The source, with the same lines, after what it may rest on where nvcc builds it."""
+    """Return the source, with the same lines, after the declarations that nvcc would provide."""
     return f"{_PRELUDE}\n{_INCLUDE.sub('', source)}"

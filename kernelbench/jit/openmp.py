@@ -1,9 +1,9 @@
-"""The OpenMP runtime that torch runs on. Kernels must use the same copy: two runtimes in one process
-each start a thread per core, and `torch.set_num_threads` would reach only one of them.
+"""The OpenMP runtime of torch, which kernels must share.
 
-torch's wheels bring their own libgomp, some under a name of its own (libgomp-a34b3233.so.1), so that
-`-fopenmp` alone may link the system's. A kernel is linked against torch's file by path instead: it then
-asks for that file's soname, and the loader hands out the copy that is already mapped.
+Two runtimes in one process each start a thread per core, and `torch.set_num_threads` would reach only one of
+them. torch's wheels bring their own libgomp, some under another name (libgomp-a34b3233.so.1), so that
+`-fopenmp` alone may link the system's. A kernel is linked against torch's file by path instead: it then asks
+for that file's soname, and the loader returns the copy that is already mapped.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ class _Location(ctypes.Structure):
 
 @cache
 def torch_runtime() -> Path | None:
-    """The file that torch's OpenMP calls go to; None for a torch built without OpenMP."""
+    """Return the file that implements torch's OpenMP calls; None for a torch built without OpenMP."""
     import torch
 
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -36,6 +36,6 @@ def torch_runtime() -> Path | None:
 
 
 def link_words() -> tuple[str, ...]:
-    """What a link of `-fopenmp` code needs; `-fopenmp` itself would add the compiler's own runtime."""
+    """Return the link words for `-fopenmp` code; `-fopenmp` itself would add the compiler's own runtime."""
     runtime = torch_runtime()
     return ("-Wl,--as-needed", str(runtime)) if runtime else ("-Wl,--as-needed", "-fopenmp")

@@ -1,12 +1,12 @@
-"""What `load_inline` sources usually need of torch/extension.h, as a precompiled header in the cache.
+"""The usual part of torch/extension.h for `load_inline` sources, as a precompiled header in the cache.
 
-Reading torch's headers is nearly all that `load_inline` takes; most of them are the C++ frontend
-(nn, optim, data, jit), which a kernel does not use. So the header is made without it, and a source that
-names it is compiled against the whole torch/extension.h. There is one header for each set of
-code-changing flags, 0.6 GB each; three are kept, those used last as far as that is known.
+Reading torch's headers is nearly all of the time that `load_inline` takes; most of them are the C++ frontend
+(nn, optim, data, jit), which a kernel does not use. So the header is made without it, and a source that names
+it is compiled against the whole torch/extension.h. There is one header for each set of code-changing flags,
+0.6 GB each; the three used last are kept, as far as that is known.
 
-Where KERNELWRIGHT_HEADERS names a folder, headers are only taken from it: a builder of one candidate must
-not make what others are built with. It leaves a wish, and the evaluator has the header made.
+If KERNELWRIGHT_HEADERS names a folder, headers are only taken from it: a builder of one candidate must not
+make what others are built with. It leaves a wish, and the evaluator makes the header.
 """
 
 import json
@@ -67,12 +67,12 @@ _LACKING = re.compile(
 
 
 def suffices(source: str) -> bool:
-    """Whether a source seems to get along without torch's C++ frontend."""
+    """Return True if a source seems not to need torch's C++ frontend."""
     return not _FRONTEND.search(source)
 
 
 def may_be_lacking(stderr: str) -> bool:
-    """Whether compiler errors may come from what this header leaves out."""
+    """Return True if compiler errors may come from what this header leaves out."""
     return bool(_LACKING.search(stderr))
 
 
@@ -84,12 +84,11 @@ def words(
     cache: BuildCache,
     wish: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """Compiler words that put the header before a source; made now if there is none and it may be.
+    """Return compiler words that put the header before a source; the header is made if missing and allowed.
 
     `base` and `flags` are the options of the later compilation. Its -D, -U and -W flags are left out: GCC
-    itself checks that a macro does not touch a precompiled header, and otherwise reads the plain one.
-    `wish`: what is said of the flags to who makes headers, if not `flags`.
-    Raises BuildError.
+    itself checks that a macro does not affect a precompiled header, and otherwise reads the plain one.
+    `wish`: flags reported to the maker of headers instead of `flags`. Raises BuildError.
     """
     kept = without_macros((*base, *flags))
     shared = os.environ.get("KERNELWRIGHT_HEADERS")
@@ -111,17 +110,17 @@ def words(
         headers.touch(entry)
     elif not entry.is_dir():
         write_wish(cache, flags if wish is None else wish)
-        raise BuildError("the precompiled header for these flags is not made yet")
+        raise BuildError("the precompiled header for these flags does not exist yet")
     return ("-include", str(entry / "compact.h"), "-I", str(entry / "empty"))
 
 
 def without_macros(options: Sequence[str]) -> tuple[str, ...]:
-    """Those that decide whether GCC can take a precompiled header."""
+    """Return the options that decide whether GCC can use a precompiled header."""
     return tuple(o for o in options if o == "-DTORCH_API_INCLUDE_EXTENSION_H" or o[:2] not in _NOT_OF_HEADERS)
 
 
 def write_wish(cache: BuildCache, flags: Sequence[str], standard: Sequence[str] = ()) -> None:
-    """For the header that this builder lacked, with these flags: of torch, or of `standard` headers."""
+    """Record the header that this builder lacked, with these flags: torch's, or of `standard` headers."""
     quoted = [shlex.quote(flag) for flag in flags if flag[:2] not in _NOT_OF_HEADERS]
     wish = cache.folder / WISH
     with suppress(OSError):

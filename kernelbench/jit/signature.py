@@ -1,6 +1,6 @@
-"""Reads the signatures of the extern "C" functions of a C++ source, well enough to check every call.
+"""Parser for the signatures of a C++ source's extern "C" functions, accurate enough to check every call.
 
-Reading is textual: comments go, object-like macros and type aliases are followed. A parameter whose type
+It is textual: comments are removed, object-like macros and type aliases are followed. A parameter whose type
 is not understood, or a function that is declared in two ways, stays in the result with its `problem`.
 """
 
@@ -87,7 +87,7 @@ class Signature:
 
 
 def parse(source: str, defines: Mapping[str, str] | None = None) -> dict[str, Signature]:
-    """Function name -> signature, for all that are `extern "C"` and not static.
+    """Return function name -> signature, for all that are `extern "C"` and not static.
 
     `defines` are macros from the command line. Two differing declarations leave one with a `problem`.
     """
@@ -106,7 +106,7 @@ def parse(source: str, defines: Mapping[str, str] | None = None) -> dict[str, Si
 
 
 def expanded(source: str, defines: Mapping[str, str] | None = None) -> str:
-    """Without comments, and with macros that name things replaced by what they stand for."""
+    """Return the source without comments, and with object-like macros replaced."""
     text = _NOISE.sub(_blank, source.replace("\\\n", " "))
     return _expand(_DIRECTIVE.sub("", text), _macros(text, defines or {}))
 
@@ -119,7 +119,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _macros(text: str, defines: Mapping[str, str]) -> dict[str, str]:
-    """Object-like macros that have one meaning only; the others are left standing in the text."""
+    """Return the object-like macros with a single meaning; the others are left in the text."""
     meanings: dict[str, set[str]] = {name: {value} for name, value in defines.items()}
     for name, parenthesis, body in _DEFINE.findall(text):
         if not parenthesis:
@@ -144,7 +144,7 @@ def _aliases(text: str) -> dict[str, str]:
 
 
 def _declarations(text: str) -> Iterator[str]:
-    """What stands before the `{` or `;` of each extern "C" declaration."""
+    """Yield the text before the `{` or `;` of each extern "C" declaration."""
     for match in re.finditer(r'extern\s*"C"\s*', text):
         if text[match.end() : match.end() + 1] == "{":
             end = _closing(text, match.end(), "{}")
@@ -197,7 +197,7 @@ def _signature(declaration: str, aliases: Mapping[str, str]) -> Signature | None
 
 
 def _original_parameters(declaration: str) -> list[str]:
-    """The parameters with their const and restrict, for messages."""
+    """Return the parameters with their const and restrict, for messages."""
     text = re.sub(
         r"\b__attribute__\s*\(\(.*?\)\)|\b__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|\[\[.*?\]\]|\bnoexcept\b",
         " ",
@@ -209,7 +209,7 @@ def _original_parameters(declaration: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Splits at the commas that stand outside of brackets."""
+    """Split at the commas outside of brackets."""
     pieces, depth, start = [], 0, 0
     for at, character in enumerate(text):
         depth += (character in "(<[") - (character in ")>]")
@@ -231,7 +231,7 @@ def _parameter(text: str, original: str, index: int, aliases: Mapping[str, str])
     type_, pointers = _resolve(written_type + "*" * brackets, aliases)
     if type_ is None:
         return Parameter(
-            name, shown, "void", 0, f"has type {shown!r}, which is no number or pointer to numbers"
+            name, shown, "void", 0, f"has type {shown!r}, which is neither a number nor a pointer to numbers"
         )
     if not pointers and type_ in _POINTEE_ONLY:
         return Parameter(name, shown, type_, 0, f"has type {shown!r}, which cannot be passed by value")
@@ -239,7 +239,7 @@ def _parameter(text: str, original: str, index: int, aliases: Mapping[str, str])
 
 
 def _resolve(text: str, aliases: Mapping[str, str], depth: int = 0) -> tuple[str | None, int]:
-    """(canonical type, how often it is pointed to); (None, 0) for a type that is not understood."""
+    """Return (canonical type, pointer depth); (None, 0) for a type that is not understood."""
     text = " ".join(_DECORATION.sub(" ", text).split()).strip()
     pointers = 0
     while text.endswith("*"):

@@ -1,8 +1,8 @@
-"""The standard headers that a `compile_cpp` source begins with, precompiled: most of a build goes into them.
+"""The standard headers that a `compile_cpp` source begins with, precompiled: they dominate build times.
 
-Only where KERNELWRIGHT_HEADERS names a folder, in builders, which do not make them themselves (see
-`jit.precompiled`): a single build is done sooner without. There is one header for each set of
-names and of code-changing flags, 20 MB each. Code comes out the same.
+Only if KERNELWRIGHT_HEADERS names a folder, in builders, which do not make them themselves (see
+`jit.precompiled`): a single build is faster without. There is one header for each set of names and of
+code-changing flags, 20 MB each. The generated code is the same.
 """
 
 import os
@@ -34,7 +34,7 @@ _CONDITION = re.compile(r"\s*#\s*(?:if|ifdef|ifndef)\b.*")
 
 
 def names_in(source: str) -> tuple[str, ...]:
-    """The standard headers that `source` begins with, sorted; none that what comes before it might change."""
+    """Return the sorted standard headers `source` begins with, unless earlier lines might affect them."""
     names: set[str] = set()
     depth = 0
     for line in source.replace("\\\n", " ").split("\n"):
@@ -53,7 +53,7 @@ def names_in(source: str) -> tuple[str, ...]:
 def words(
     source: str, command: tuple[str, ...], base: Sequence[str], flags: Sequence[str], cache: BuildCache
 ) -> tuple[str, ...]:
-    """Compiler words that put them before `source`; none where there is no such header, but a wish for it.
+    """Return compiler words that put the headers before `source`; without a header none, but record a wish.
 
     `base` and `flags` are the options of the compilation, the latter of the candidate's choice.
     """
@@ -69,10 +69,10 @@ def words(
 
 
 def make(names: Sequence[str], options: Sequence[str], cache: BuildCache) -> None:
-    """Make the header that `words` takes with these options. Raises BuildError."""
+    """Make the header that `words` uses with these options. Raises BuildError."""
     names = sorted(set(names))
     if foreign := set(names) - HEADERS:
-        raise BuildError(f"no standard headers: {', '.join(sorted(foreign))}")
+        raise BuildError(f"not standard headers: {', '.join(sorted(foreign))}")
     command = compiler.command()
     headers = _headers(cache.folder / "headers")
 

@@ -1,4 +1,4 @@
-"""What the red team tries, read from its files, and whether an evaluation withstood it."""
+"""Exercises of the red team, read from their files, and the check whether an evaluation withstood them."""
 
 import ast
 from collections.abc import Sequence
@@ -34,18 +34,18 @@ class Exercise:
 
     @property
     def what(self) -> str:
-        """What it does, in a sentence."""
+        """Description in a sentence."""
         return self._said[0]
 
     def fits(self, device: str) -> bool:
-        """Whether it can run there: some need a GPU, and those that hold C++ of their own a CPU."""
+        """Return True if it can run on a device: some need a GPU, and those with C++ of their own a CPU."""
         if device == "cpu":
             return self._field("Device") != "cuda"
         return self.candidate.language == "torch"
 
     @property
     def stopped(self) -> str:
-        """What stops it, where it is a cheat."""
+        """Defence that stops it, for a cheat."""
         return self._field("Stopped")
 
     @cached_property
@@ -64,9 +64,9 @@ class Exercise:
         return found[0] if found else ""
 
     def withstood(self, evaluation: Evaluation) -> bool:
-        """Whether the evaluator did right: honest candidates are correct, cheats are not.
+        """Return True if the evaluator did right: honest candidates are correct, cheats are not.
 
-        Cheats that compute what they should are, where the file says so, if they gain nothing.
+        Cheats that compute the right result may be correct, if the file says so, and they gain nothing.
         """
         if self.honest:
             return evaluation.verdict is Verdict.correct
@@ -79,14 +79,14 @@ class Exercise:
 
 
 def catalogue(names: Sequence[str] = (), device: str = "cpu") -> list[Exercise]:
-    """All exercises for a device, or those named by name or family.
+    """Return all exercises for a device, or those named by name or family.
 
-    Raises UsageError on a name that there is none of.
+    Raises UsageError for an unknown name.
     """
     paths = sorted(FOLDER.glob("cheats/*/*.py")) + sorted(FOLDER.glob("honest/*.py"))
     found = [Exercise(path.stem, path.parent.name, path) for path in paths]
     for name in names:
         if not any(name in (exercise.name, exercise.family) for exercise in found):
             families = ", ".join(dict.fromkeys(exercise.family for exercise in found))
-            raise UsageError(f"the red team knows no '{name}'", f"name a cheat or one of {families}")
+            raise UsageError(f"unknown cheat '{name}'", f"use the name of a cheat, or one of {families}")
     return [e for e in found if e.fits(device) and (not names or e.name in names or e.family in names)]

@@ -23,14 +23,15 @@ LIMITS = Limits(load_s=30, call_s=5, memory_bytes=4 << 30)
 
 def redteam(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Cheats or families of them. Default: all, and the honest.")
+        list[str] | None,
+        typer.Argument(help="Names of cheats or families to try. Default: all, and the honest candidates."),
     ] = None,
     target: TargetName = "cpu",
     hot: Hot = False,
     server: Server = None,
     as_json: Json = False,
 ) -> int:
-    """Try to cheat this installation's evaluator, and see that it accepts honest oddities."""
+    """Try to cheat this installation's evaluator, and check that it accepts honest oddities."""
     device = check_target(target)
     _, asked = check_protocol(None, 0.0, "quick", "hot" if hot else "cold", server, device)
     protocol = PROTOCOL.model_copy(update={"caches": asked.caches, "arrivals_per_s": asked.arrivals_per_s})
@@ -56,7 +57,7 @@ def redteam(
     else:
         _show(exercises, found, failed)
         for layer in off:
-            log.print(f"off here: {layer.name}: {layer.why}", markup=False)
+            log.print(f"off on this machine: {layer.name}: {layer.why}", markup=False)
     return 0 if all(_withstood(e, found) for e in exercises) else 1
 
 

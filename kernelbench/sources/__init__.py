@@ -1,8 +1,7 @@
-"""Where tasks come from: the built-in suite, a KernelBench checkout, its Hugging Face dataset, any file.
+"""Sources of tasks: the built-in suite, a KernelBench checkout, its Hugging Face dataset, any file.
 
-A task is text here. Nothing in this package imports or runs task code, and nothing imports torch.
-
-A name stands for one task or for many:
+A task is text here. Nothing in this package imports or runs task code, and nothing imports torch. A name
+stands for one task or for many:
 
     path/to/task.py                         a file in KernelBench format
     path/to/list.txt                        a name a line, `#` comments, `set key=value …` after a name

@@ -1,9 +1,9 @@
-"""What a task file's module scope binds, and which of it are constants that can be set from outside.
+"""Bindings of a task file's module scope, and the constants among them that can be set from outside.
 
-A constant is a name that the module only ever binds by assigning an expression of literals, other
-constants, built-in arithmetic functions and `math`: `batch_size = 64`, `out = 2 * hidden`,
-`m, n = 3, 4`, `height = width = 256`. Names bound in functions and classes, results of other calls
-(`config = AutoConfig.from_pretrained(…)`) and the names of the task format itself are none.
+A constant is a name that the module only ever binds by assigning an expression of literals, other constants,
+built-in arithmetic functions and `math`: `batch_size = 64`, `out = 2 * hidden`, `m, n = 3, 4`, `height =
+width = 256`. Names bound in functions and classes, results of other calls (`config =
+AutoConfig.from_pretrained(…)`) and the names of the task format itself are none.
 """
 
 import ast
@@ -48,7 +48,7 @@ class ModuleScope:
     rebound: dict[str, int]  # names that something else than an assignment binds -> its line
 
     def binds(self, name: str) -> bool:
-        """Whether the name exists after import, as far as the text tells."""
+        """Return True if the name exists after import, as far as the text shows."""
         return (
             name in self.assignments
             or name in self.definitions
@@ -57,7 +57,7 @@ class ModuleScope:
         )
 
     def settable(self) -> dict[str, list[Assignment]]:
-        """The constants, in the order of their first assignment."""
+        """Return the constants, in the order of their first assignment."""
         return {
             name: found
             for name, found in self.assignments.items()
@@ -87,7 +87,7 @@ class ModuleScope:
 
 
 def parse(source: str, where: str) -> ast.Module:
-    """The syntax tree of a task file; `TaskError` names the file as `where`."""
+    """Parse a task file; `TaskError` names the file as `where`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # "\d" in a docstring is the author's business
@@ -127,7 +127,7 @@ def module_scope(tree: ast.Module) -> ModuleScope:
 
 
 def constants(source: str, where: str = "the task") -> dict[str, str]:
-    """The task's constants with the text of their values: `{"batch_size": "64", "out": "2 * hidden"}`."""
+    """Return the task's constants with their values' text: `{"batch_size": "64", "out": "2 * hidden"}`."""
     settable = module_scope(parse(source, where)).settable()
     return {name: _text(source, found[-1].value) for name, found in settable.items()}
 
@@ -138,7 +138,7 @@ def _text(source: str, value: ast.expr) -> str:
 
 
 def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """All nodes of the module's own scope, in source order."""
+    """Yield all nodes of the module's own scope, in source order."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
@@ -162,7 +162,7 @@ def _pairs_of(
 
 
 def _unpack(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.Name, ast.expr]]:
-    """The names of a target with the piece of the value that each gets, where the text shows it."""
+    """Yield the names of a target with the part of the value that each gets, where the text shows it."""
     if isinstance(target, ast.Name):
         yield target, value
     elif isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):

@@ -1,4 +1,4 @@
-"""The suite that ships here: `kernelbench/tasks/level1/softmax.py` is the task `builtin:level1/softmax`."""
+"""The built-in suite: `kernelbench/tasks/level1/softmax.py` is the task `builtin:level1/softmax`."""
 
 from pathlib import Path
 

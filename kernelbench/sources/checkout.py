@@ -1,7 +1,7 @@
 """A checkout of KernelBench (github.com/ScalingIntelligence/KernelBench), read as data.
 
-Its tasks are `KernelBench/level2/40_Matmul_Scaling_ResidualAdd.py` and so on; that one is
-`kernelbench:2/40`. Upstream's Python package is never imported: it bears the name of ours.
+Its tasks are `KernelBench/level2/40_Matmul_Scaling_ResidualAdd.py` and so on; that one is `kernelbench:2/40`.
+Upstream's Python package is never imported: it has the same name as ours.
 """
 
 import os
@@ -19,7 +19,7 @@ FIX = (
 
 
 def known(kernelbench_dir: Path | None) -> Path | None:
-    """The folder given, else the one the environment names, else None."""
+    """Return the folder given, else the one the environment names, else None."""
     if kernelbench_dir is not None:
         return kernelbench_dir
     named = os.environ.get(VARIABLE)
@@ -27,17 +27,20 @@ def known(kernelbench_dir: Path | None) -> Path | None:
 
 
 def find(kernelbench_dir: Path | None) -> Path:
-    """The folder that holds `level1` …, given the checkout or that folder; else `MissingPrerequisite`."""
+    """Return the folder that holds `level1` …, given the checkout or that folder.
+
+    Raises `MissingPrerequisite` if there is none.
+    """
     folder = known(kernelbench_dir)
     if folder is None:
-        raise MissingPrerequisite("no KernelBench checkout is known", FIX)
+        raise MissingPrerequisite("no KernelBench checkout is given", FIX)
     if not folder.is_dir():
-        raise MissingPrerequisite(f"there is no KernelBench checkout at {folder}", FIX)
+        raise MissingPrerequisite(f"the KernelBench checkout {folder} does not exist", FIX)
     for root in (folder / "KernelBench", folder):
         if level_folders(root):
             return root
     raise MissingPrerequisite(
-        f"{folder} is no KernelBench checkout: it has no folder KernelBench/level1", FIX
+        f"{folder} is not a KernelBench checkout: it has no folder KernelBench/level1", FIX
     )
 
 

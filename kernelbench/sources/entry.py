@@ -21,7 +21,7 @@ class Entry:
 
     @property
     def where(self) -> str:
-        """What an error calls the task: the user knows a file of their own by its path."""
+        """Name of the task in errors: the user knows a file of their own by its path."""
         return str(self.path) if self.id.startswith("file:") else self.id
 
     @property
@@ -42,7 +42,7 @@ class Entry:
 
 
 def read_text(path: Path) -> str:
-    """A task file's text with its own line ends; a byte order mark is dropped."""
+    """Return a task file's text with its own line ends; a byte order mark is dropped."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -52,13 +52,13 @@ def read_text(path: Path) -> str:
 
 
 def from_file(path: Path) -> Entry:
-    """A task file anywhere; its level is that of the folder `level1` … that it may lie in."""
+    """Return the entry of a task file; its level is that of the folder `level1` … that it may lie in."""
     folder = re.fullmatch(r"level_?(\d+)", path.resolve().parent.name)
     level = int(folder[1]) if folder else 0
     return Entry(f"file:{path.stem}", level, path.stem, path=path)
 
 
 def level_folders(root: Path) -> list[tuple[int, Path]]:
-    """The folders `level1`, `level2` … of a suite, in order."""
+    """Return the folders `level1`, `level2` … of a suite, in order."""
     found = ((re.fullmatch(r"level(\d+)", folder.name), folder) for folder in root.glob("level*"))
     return sorted((int(match[1]), folder) for match, folder in found if match and folder.is_dir())

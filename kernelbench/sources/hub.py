@@ -16,7 +16,7 @@ COLUMNS = ("code", "name", "problem_id")
 
 
 def split_name(rest: str) -> tuple[str, str]:
-    """`ScalingIntelligence/KernelBench:2/40` as dataset and selector; the selector may be missing."""
+    """Split `ScalingIntelligence/KernelBench:2/40` into dataset and selector, which may be missing."""
     dataset, colon, selector = rest.rpartition(":")
     if not colon:
         return rest, ""
@@ -34,7 +34,7 @@ def entries(dataset: str) -> list[Entry]:
         if missing:
             raise UsageError(
                 f"the data set {dataset} has no column {missing[0]} in {split}",
-                "name a data set of KernelBench's form, e.g. hf:ScalingIntelligence/KernelBench",
+                "use a data set of KernelBench's form, e.g. hf:ScalingIntelligence/KernelBench",
             )
         for row in sorted(rows, key=lambda row: int(row["problem_id"])):
             number = int(row["problem_id"])
@@ -44,7 +44,7 @@ def entries(dataset: str) -> list[Entry]:
     if not found:
         raise UsageError(
             f"the data set {dataset} has no splits level_1 …",
-            "name a data set of KernelBench's form, e.g. hf:ScalingIntelligence/KernelBench",
+            "use a data set of KernelBench's form, e.g. hf:ScalingIntelligence/KernelBench",
         )
     return sorted(found, key=lambda entry: (entry.level, entry.number))
 

@@ -8,7 +8,7 @@ from kernelwright.kernelbench.records import Record
 from kernelwright.kernelbench.sources import checkout
 from kernelwright.kernelbench.sources.assignments import constants, module_scope, parse
 from kernelwright.kernelbench.sources.entry import Entry
-from kernelwright.kernelbench.sources.names import Library
+from kernelwright.kernelbench.sources.names import TaskLibrary
 from kernelwright.kernelbench.sources.validate import model_class
 
 
@@ -20,11 +20,11 @@ class Listing(Record):
 
 
 def catalogue(suite: str | None = None, *, kernelbench_dir: Path | None = None) -> list[Listing]:
-    """The tasks of a suite, or of anything else that `resolve` takes for a name.
+    """Return the tasks of a suite, or of anything else that `resolve` accepts as a name.
 
-    Without a suite: the built-in one, and the KernelBench checkout where one is known.
+    Without a suite: the built-in one, and the KernelBench checkout if one is known.
     """
-    library = Library(kernelbench_dir)
+    library = TaskLibrary(kernelbench_dir)
     names = [suite] if suite else ["builtin"]
     if not suite and checkout.known(kernelbench_dir) is not None:
         names.append("kernelbench")
@@ -43,7 +43,7 @@ def catalogue(suite: str | None = None, *, kernelbench_dir: Path | None = None) 
 
 
 def title(source: str, entry: Entry) -> str:
-    """The first line of the file's docstring, else of `Model`'s, else the file's name as words."""
+    """Return the first line of the file's docstring, else of `Model`'s, else the file's name as words."""
     tree = parse(source, entry.where)
     model = model_class(module_scope(tree))
     documented: list[ast.Module | ast.ClassDef] = [tree, *([] if model is None else [model])]

@@ -1,4 +1,4 @@
-"""From names on a command line to tasks: every name is expanded, read, given its constants and checked."""
+"""Resolution of names on a command line to tasks: each is expanded, read, configured and checked."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from kernelwright.kernelbench.sources.validate import check
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTask:
     """An entry with its text and the overrides that a list file gave it."""
 
     entry: Entry
@@ -31,21 +31,23 @@ def resolve(
     precision: Precision = Precision.task,
     suite: str | None = None,
 ) -> list[Task]:
-    """The tasks that the names (forms: see the package) and then the suite mean, each once, in order.
+    """Return the tasks that the names (forms: see the package) and the suite mean, each once, in order.
 
     `suite` is one more name, usually of many tasks: `builtin:level1`, `kernelbench:1`, `tasks.txt`.
-    `overrides` maps constants to Python literals; each is set in the tasks that have the constant, over
-    what a list file set there. A task keeps its id whatever is set in it. `kernelbench_dir` falls back
-    to the environment's KERNELBENCH_DIR.
+    `overrides` maps constants to Python literals; each is set in the tasks that have the constant, over the
+    value set by a list file. A task keeps its id whatever is set in it. `kernelbench_dir` falls back to the
+    environment's KERNELBENCH_DIR.
 
-    Raises `UnknownTaskError` for a name that means nothing, `TaskError` for a file that is no task,
-    `UsageError` for an override that is no literal or fits no task, and for one id that would stand for
-    two different tasks, `MissingPrerequisite` where a checkout or package is not there.
+    Raises `UnknownTaskError` for an unknown name, `TaskError` for a file that is not a task, `UsageError` for
+    an override that is not a literal or fits no task, and for one id that would mean two different tasks,
+    `MissingPrerequisite` if a checkout or package is missing.
     """
     wanted = [*names, *([suite] if suite else [])]
     if not wanted:
-        raise UsageError("no task is named", "name a task, e.g. builtin:level1/softmax, or --suite builtin")
-    library = Library(kernelbench_dir)
+        raise UsageError(
+            "no task is given", "name a task, e.g. builtin:level1/softmax, or use --suite builtin"
+        )
+    library = TaskLibrary(kernelbench_dir)
     found = [each for name in wanted for each in library.find(name)]
     where = found[0].entry.where if len(found) == 1 else f"the {len(found)} tasks"
     given = distribute([each.source for each in found], overrides or {}, where)
@@ -59,14 +61,14 @@ def resolve(
 
 
 @dataclass
-class Library:
-    """Finds entries by name; a suite is listed once and kept for the next name."""
+class TaskLibrary:
+    """Finder of entries by name; a suite is listed once and kept for the next name."""
 
     kernelbench_dir: Path | None
     shelves: dict[str, list[Entry]] = field(default_factory=dict)
 
-    def find(self, name: str, folder: Path = Path(), lists: tuple[Path, ...] = ()) -> list[Found]:
-        """What a name means, where relative paths start at `folder`, within the list files `lists`."""
+    def find(self, name: str, folder: Path = Path(), lists: tuple[Path, ...] = ()) -> list[FoundTask]:
+        """Return the tasks a name means; relative paths start at `folder`, within the list files `lists`."""
         entries = self._of_suite(name)
         if entries is None:
             path = folder / Path(name).expanduser()
@@ -75,7 +77,7 @@ class Library:
             if path.suffix != ".py" or not path.is_file():
                 raise self._no_file(name, path)
             entries = [from_file(path)]
-        return [Found(entry, _read(entry), {}) for entry in entries]
+        return [FoundTask(entry, _read(entry), {}) for entry in entries]
 
     def _of_suite(self, name: str) -> list[Entry] | None:
         suite, _, rest = name.partition(":")
@@ -84,7 +86,7 @@ class Library:
         if suite == "hf":
             dataset, selector = hub.split_name(rest)
             if not dataset:
-                raise UsageError(f"{name} names no data set", "write hf:ScalingIntelligence/KernelBench:2/40")
+                raise UsageError(f"{name} names no data set", "use hf:ScalingIntelligence/KernelBench:2/40")
             return select(self._shelf(f"hf:{dataset}"), selector, name)
         return None
 
@@ -98,11 +100,11 @@ class Library:
                 self.shelves[suite] = hub.entries(suite.removeprefix("hf:"))
         return self.shelves[suite]
 
-    def _of_list(self, path: Path, lists: tuple[Path, ...]) -> list[Found]:
+    def _of_list(self, path: Path, lists: tuple[Path, ...]) -> list[FoundTask]:
         if not path.is_file():
-            raise UnknownTaskError(f"there is no list of tasks {path}", "check the path")
+            raise UnknownTaskError(f"the list of tasks {path} does not exist", "check the path")
         if path.resolve() in lists:
-            raise UsageError(f"the list {path} names itself", "take that line out")
+            raise UsageError(f"the list {path} includes itself", "remove that line")
         found = []
         for number, line in enumerate(read_text(path).splitlines(), start=1):
             where = f"{path} line {number}"
@@ -113,12 +115,12 @@ class Library:
             if not words:
                 continue
             if len(words) > 1 and (words[1] != "set" or len(words) == 2):
-                raise UsageError(f"{where} holds more than a name", "write: NAME set constant=value …")
+                raise UsageError(f"{where} has more than a name", "use the form NAME set constant=value …")
             here = self.find(words[0], path.parent, (*lists, path.resolve()))
             values = from_words(word for word in words[2:] if word != "set")
             given = distribute([each.source for each in here], values, where)
             found += [
-                Found(each.entry, each.source, {**each.overrides, **own})
+                FoundTask(each.entry, each.source, {**each.overrides, **own})
                 for each, own in zip(here, given, strict=True)
             ]
         if not found:
@@ -153,7 +155,7 @@ def _read(entry: Entry) -> str:
     return source
 
 
-def _task(found: Found, overrides: dict[str, str], precision: Precision) -> Task:
+def _task(found: FoundTask, overrides: dict[str, str], precision: Precision) -> Task:
     source = apply(found.source, overrides, found.entry.where)
     return Task(
         id=found.entry.id, level=found.entry.level, source=source, overrides=overrides, precision=precision

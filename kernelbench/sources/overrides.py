@@ -1,11 +1,10 @@
-"""Setting a task's constants from outside: `--set batch_size=8` rewrites `batch_size = 64` in its text.
+"""Constants of a task set from outside: `--set batch_size=8` rewrites `batch_size = 64` in its text.
 
-Only the value is rewritten, all other text stays byte for byte. A constant that is assigned several
-times is rewritten everywhere. Where names share one value, as in `height = width = 256`, the new one is
-put behind the statement: `height = width = 256; height = 8`, so that `width` keeps its own. A computed
-constant (`out = 2 * hidden`) loses its expression; one computed from an overridden constant follows it.
-
-Over several tasks, a constant is set in those that have it; if none has it, that is an error.
+Only the value is rewritten, all other text stays byte for byte. A constant that is assigned several times is
+rewritten everywhere. If names share one value, as in `height = width = 256`, the new one is put behind the
+statement: `height = width = 256; height = 8`, so that `width` keeps its own. A computed constant (`out = 2 *
+hidden`) loses its expression; one computed from an overridden constant follows it. Over several tasks, a
+constant is set in those that have it; if none has it, that is an error.
 """
 
 import ast
@@ -27,18 +26,18 @@ SHOWN = 12  # constants named in an error
 
 
 def from_words(words: Iterable[str]) -> dict[str, str]:
-    """`["batch_size=8", "dim=16"]` as a mapping; a later word wins over an earlier one."""
+    """Return `["batch_size=8", "dim=16"]` as a mapping; a later word wins over an earlier one."""
     overrides = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{word!r} sets nothing", "write it as constant=value, e.g. batch_size=8")
+            raise UsageError(f"invalid setting {word!r}", "use constant=value, e.g. batch_size=8")
         overrides[name.strip()] = value.strip()
     return overrides
 
 
 def literal(name: str, value: str) -> str:
-    """The value as one line of Python that can stand anywhere in an expression list."""
+    """Return the value as one line of Python that can stand anywhere in an expression list."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # "8if" would warn before it is refused
@@ -53,9 +52,9 @@ def literal(name: str, value: str) -> str:
 
 
 def apply(source: str, overrides: Mapping[str, str], where: str = "the task") -> str:
-    """The source with its constants set.
+    """Return the source with its constants set.
 
-    Raises `UsageError` if a value is no literal or the source lacks a constant.
+    Raises `UsageError` if a value is not a literal or the source lacks a constant.
     """
     if not overrides:
         return source
@@ -75,9 +74,9 @@ def apply(source: str, overrides: Mapping[str, str], where: str = "the task") ->
 
 
 def distribute(sources: Sequence[str], overrides: Mapping[str, str], where: str) -> list[dict[str, str]]:
-    """For each source the overrides whose constant it has, as literals in canonical form.
+    """Return for each source the overrides whose constant it has, as literals in canonical form.
 
-    Raises `UsageError` if a value is no literal or no source has the constant.
+    Raises `UsageError` if a value is not a literal or no source has the constant.
     """
     literals = {name: literal(name, value) for name, value in overrides.items()}
     if not literals:
@@ -117,7 +116,7 @@ def _no_such_constant(name: str, source: str, scope: ModuleScope, where: str) ->
             f"give {name} its value in one assignment",
         )
     if not values:
-        return UsageError(f"{where} has no constant {name}", "it has no constants at all: drop the setting")
+        return UsageError(f"{where} has no constant {name}", "it has no constants: remove the setting")
     near = difflib.get_close_matches(name, values, n=1)
     named = ", ".join(f"{other}={value}" for other, value in values.items())
     return UsageError(
@@ -135,7 +134,9 @@ def _none_has(name: str, settable: Sequence[Mapping[str, object]], where: str) -
     near = difflib.get_close_matches(name, common, n=1)
     named = ", ".join(f"{other} ({counts[other]})" for other in common[:SHOWN])
     if not common:
-        return UsageError(f"none of {where} has a constant {name}", "they have none at all: drop the setting")
+        return UsageError(
+            f"none of {where} has a constant {name}", "they have no constants: remove the setting"
+        )
     return UsageError(
         f"none of {where} has a constant {name}",
         (f"did you mean {near[0]}? " if near else "")

@@ -1,4 +1,4 @@
-"""Which entries of a suite a selector means: `2/40`, `level2/40_Matmul`, `1/1-20`, `level1/*norm*`."""
+"""Selectors of entries in a suite: `2/40`, `level2/40_Matmul`, `1/1-20`, `level1/*norm*`."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ LIST_ALL = "`kernelwright tasks` lists the tasks"
 
 
 def select(entries: Sequence[Entry], selector: str, name: str) -> list[Entry]:
-    """The entries in suite order, at least one; else `UnknownTaskError` about `name`."""
+    """Return the entries in suite order, at least one; else `UnknownTaskError` about `name`."""
     level, _, task = selector.removesuffix(".py").partition("/")
     in_level = [entry for entry in entries if not level or _in_level(entry, level)]
     chosen = _select_in_level(in_level, task, name) if task else in_level
@@ -22,21 +22,21 @@ def select(entries: Sequence[Entry], selector: str, name: str) -> list[Entry]:
 
 
 def unknown(name: str, entries: Sequence[Entry], hint: str = LIST_ALL) -> UnknownTaskError:
-    """No such task; the fix suggests near names."""
+    """Return the error for an unknown task; the fix suggests near names."""
     spellings: dict[str, str] = {}  # what may have been meant -> the name to give
     for entry in entries:
         for spelling in (entry.short_name, entry.name, entry.long_id):
             spellings.setdefault(spelling, entry.long_id)
     tail = name.rpartition("/")[2].rpartition(":")[2]
     if re.fullmatch(r"\d+(-\d+)?", tail):  # the number next to a wrong one means nothing
-        return UnknownTaskError(f"there is no task {name}", hint)
+        return UnknownTaskError(f"unknown task {name}", hint)
     near = [
         *difflib.get_close_matches(tail, spellings, n=3, cutoff=0.7),
         *difflib.get_close_matches(name, spellings, n=3, cutoff=0.8),
     ]
     suggested = list(dict.fromkeys(spellings[spelling] for spelling in near))[:3]
     fix = f"did you mean {' or '.join(suggested)}? {hint}" if suggested else hint
-    return UnknownTaskError(f"there is no task {name}", fix)
+    return UnknownTaskError(f"unknown task {name}", fix)
 
 
 def _in_level(entry: Entry, level: str) -> bool:
@@ -68,7 +68,7 @@ def _select_in_level(entries: Sequence[Entry], task: str, name: str) -> list[Ent
         listed = ", ".join(entry.long_id for entry in begins[:4])
         raise UnknownTaskError(
             f"{name} is the beginning of {len(begins)} tasks",
-            f"write more of the name, or {task}* for all: {listed}{', …' if len(begins) > 4 else ''}",
+            f"give more of the name, or {task}* for all: {listed}{', …' if len(begins) > 4 else ''}",
         )
     return begins
 
@@ -79,7 +79,7 @@ def _names(entry: Entry) -> tuple[str, str]:
 
 def _range(entries: Sequence[Entry], first: int, last: int, name: str) -> list[Entry]:
     if first > last:
-        raise UsageError(f"{name} is an empty range", f"write {last}-{first}")
+        raise UsageError(f"{name} is an empty range", f"use {last}-{first}")
     chosen = [entry for entry in entries if entry.number is not None and first <= entry.number <= last]
     # A range that reaches past the level would quietly run fewer tasks than were asked for.
     complete = {first, last} <= {entry.number for entry in chosen}

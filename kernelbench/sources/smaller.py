@@ -1,4 +1,4 @@
-"""Smaller tasks of the same kind: a task with smaller constants, for where its own take too long."""
+"""Smaller tasks of the same kind: a task with smaller constants, for use where its own take too long."""
 
 import ast
 import operator
@@ -20,10 +20,10 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def smaller(task: Task, product: int = _PRODUCT) -> Iterator[list[Task]]:
-    """Sizes to try it at, each as alternatives, of which the reference takes the first or a later one.
+    """Yield sizes to try, each as alternatives, of which the reference accepts the first or a later one.
 
     The largest constants are halved until their product is `product`: even sizes, odd ones, and a long one
-    beside short ones. Nothing where the task is as small, or has no whole numbers for constants.
+    beside short ones. Nothing if the task is already that small, or has no integer constants.
     """
     sizes = _sizes(task)
     if prod(sizes.values()) <= product:
@@ -43,12 +43,12 @@ def smaller(task: Task, product: int = _PRODUCT) -> Iterator[list[Task]]:
 
 
 def share(task: Task, other: Task) -> float:
-    """How many times the product of its constants is that of the other's."""
+    """Return the ratio of the products of two tasks' constants."""
     return prod(_sizes(task).values()) / prod(_sizes(other).values())
 
 
 def changed(task: Task, other: Task) -> str:
-    """What the other has for constants where they differ: "batch_size=128, features=511"."""
+    """Return the other task's constants that differ: "batch_size=128, features=511"."""
     ours = constants(task.source)
     return ", ".join(f"{name}={v}" for name, v in constants(other.source).items() if v != ours.get(name))
 
@@ -63,7 +63,7 @@ def _sizes(task: Task) -> dict[str, int]:
 
 
 def _whole(value: ast.expr) -> int | None:
-    """A whole number, which may be written as `1024 * 2`; None for what other constants decide of."""
+    """Return an integer, possibly written as `1024 * 2`; None if it depends on other constants."""
     if isinstance(value, ast.Constant):
         return value.value if type(value.value) is int else None
     if isinstance(value, ast.BinOp) and type(value.op) in _OPERATORS:

@@ -1,7 +1,7 @@
-"""Is this text a task? Cheap checks that need no import of it; running it is the evaluator's business.
+"""Checks that a text is a task, without importing it; running it is the evaluator's business.
 
 The format is KernelBench's: a class `Model` with `forward`, and the functions `get_inputs` and
-`get_init_inputs` that need no arguments. A task may also say from which domain each input is drawn:
+`get_init_inputs` that need no arguments. A task may also declare the domain that each input is drawn from:
 
     input_domains = ["real", "probability"]
 """
@@ -28,7 +28,7 @@ FORWARDLESS_BASES = frozenset({"Module", "nn.Module", "torch.nn.Module", "object
 
 
 def check(source: str, where: str = "the task") -> None:
-    """Raises `TaskError`, which names the file as `where`, if the source cannot be a task."""
+    """Raise `TaskError`, which names the file as `where`, if the source cannot be a task."""
     tree = parse(source, where)
     scope = module_scope(tree)
     _check_model(scope, where)
@@ -38,12 +38,12 @@ def check(source: str, where: str = "the task") -> None:
 
 
 def input_domains(source: str, where: str = "the task") -> list[str] | None:
-    """The domain of each input, or None if the task does not say; `TaskError` if it says it wrongly."""
+    """Return the domain of each input; None if not declared. Raises `TaskError` if declared wrongly."""
     return _input_domains(module_scope(parse(source, where)), where)
 
 
 def model_class(scope: ModuleScope) -> ast.ClassDef | None:
-    """The class that `Model` names, where the file itself defines it."""
+    """Return the class that `Model` names, if the file itself defines it."""
     return _follow(scope, "Model", frozenset())
 
 
@@ -77,7 +77,7 @@ def _check_model(scope: ModuleScope, where: str) -> None:
 
 
 def _has_forward(scope: ModuleScope, model: ast.ClassDef, seen: frozenset[str]) -> bool:
-    """False only where the text leaves no doubt: a base class from elsewhere may bring `forward`."""
+    """Return False only if the text leaves no doubt: a base class from elsewhere may have `forward`."""
     own = module_scope(ast.Module(body=model.body, type_ignores=[]))
     if own.binds("forward"):
         return True
@@ -116,11 +116,11 @@ def _input_domains(scope: ModuleScope, where: str) -> list[str] | None:
     if not isinstance(value, list | tuple) or not all(isinstance(domain, str) for domain in value):
         raise TaskError(
             f"{where}: input_domains is not a written-out list of strings",
-            'write e.g. input_domains = ["real", "positive"]',
+            'use e.g. input_domains = ["real", "positive"]',
         )
     unknown = [domain for domain in value if domain not in DOMAINS]
     if unknown:
-        raise TaskError(f"{where}: unknown input domain {unknown[0]!r}", f"known are {', '.join(DOMAINS)}")
+        raise TaskError(f"{where}: unknown input domain {unknown[0]!r}", f"use one of {', '.join(DOMAINS)}")
     inputs = _number_of_inputs(scope)
     if inputs is not None and inputs != len(value):
         raise TaskError(
@@ -130,7 +130,7 @@ def _input_domains(scope: ModuleScope, where: str) -> list[str] | None:
 
 
 def _number_of_inputs(scope: ModuleScope) -> int | None:
-    """How many inputs `get_inputs` returns, where it has one `return [a, b, …]`."""
+    """Return the number of inputs of `get_inputs`, if it has one `return [a, b, …]`."""
     function = scope.definitions.get("get_inputs")
     if function is None or "get_inputs" in scope.assignments:
         return None

@@ -1,4 +1,4 @@
-"""The kernels that a candidate launches, built for chips that need not be here."""
+"""Kernels that a candidate launches, built for chips that need not be present."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 
 def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence[str]) -> Iterator[Build]:
-    """A build for each chip, "sm_90". Raises TaskError."""
+    """Yield a build for each chip, such as "sm_90". Raises TaskError."""
     for chip in chips:
         try:
             kernels, problems, failed = built(sessions, task, candidate, chip)
@@ -28,7 +28,7 @@ def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence
             yield Build(chip=chip, ok=None, problem=str(error))
             continue
         if not kernels and not problems:
-            problems = ["it launches no kernel that can be noted: Triton's, CuPy's, compile_cuda's"]
+            problems = ["it launches no kernel of Triton, CuPy or compile_cuda"]
         ok = False if failed else None if problems else True
         taken = tuple(_taken(kernel, chip) for kernel in kernels)
         yield Build(chip=chip, ok=ok, kernels=taken, problem="; ".join(problems))
@@ -52,7 +52,7 @@ def _taken(kernel: Launched, chip: str) -> BuiltKernel:
 def built(
     sessions: Sessions, task: Task, candidate: Candidate, chip: str
 ) -> tuple[list[Launched], list[str], bool]:
-    """The kernels that a call of the candidate launches, what went wrong, and whether its source is why.
+    """Return the kernels that a call launches, the problems, and True if the candidate's source caused them.
 
     Raises Unavailable, TaskError.
     """
@@ -78,7 +78,7 @@ def built(
 
 
 def capability(chip: str) -> int:
-    """90 of "sm_90". Raises ValueError where its limits are not known."""
+    """Return the compute capability of a chip: 90 for "sm_90". Raises ValueError for an unknown chip."""
     limits_of(chip)
     return int(re.sub(r"\D", "", chip))
 

@@ -47,7 +47,7 @@ class Counters:
         if not subject.on_cpu:
             raise Unavailable("only for candidates on a CPU")
         perf.granted()
-        calls, counts = watched(subject, perf.Counting)
+        calls, counts = watched(subject, perf.PerfCounting)
         but = perf.lacking(set(counts))
         how = f"perf stat over {calls} calls of a process that was warmed up" + (f"; {but}" if but else "")
         return Reading(tuple(metrics(counts, calls)), how)

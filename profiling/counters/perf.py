@@ -59,7 +59,7 @@ def lacking(events: set[str]) -> str:
     return f"without {', '.join(missing)}: {reason}"
 
 
-class Counting(Attached[dict[str, float]]):
+class PerfCounting(Attached[dict[str, float]]):
     """Event counts of a running process, as `parsed` returns them."""
 
     def __init__(self, pid: int) -> None:

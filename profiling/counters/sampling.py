@@ -37,7 +37,7 @@ class SourceLine:
     offset: int  # bytes from its beginning
 
 
-class Sampling(Attached[dict[SourceLine, int]]):
+class PerfSampling(Attached[dict[SourceLine, int]]):
     """Number of samples by source location."""
 
     def __init__(self, pid: int) -> None:

@@ -19,7 +19,7 @@ from kernelwright.profiling.built import serve_libraries
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.counters import perf
 from kernelwright.profiling.counters.per_call import watched
-from kernelwright.profiling.counters.sampling import SYSTEM, Sampling, SourceLine
+from kernelwright.profiling.counters.sampling import SYSTEM, PerfSampling, SourceLine
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.rung import Reading, Subject
 from kernelwright.profiling.static.symbols import Symbol, symbols
@@ -54,7 +54,7 @@ class TimeShares:
         if not subject.on_cpu:
             raise Unavailable("only for candidates on a CPU")
         perf.granted()
-        calls, samples = watched(subject, Sampling)
+        calls, samples = watched(subject, PerfSampling)
         count = sum(samples.values())
         if count < _FEWEST:
             raise Unavailable(f"only {count} samples were taken, too few to report")

@@ -30,7 +30,7 @@ _OF_THE_TOOL = "launch__"  # it counts these itself, and lists them nowhere
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchCounters:
     """One launch of a kernel. `values`: metrics of the catalogue, in its units."""
 
     kernel: str
@@ -70,7 +70,7 @@ def wanted(ours: Sequence[str], known: frozenset[str]) -> Wanted:
     return Wanted(names, tuple(name for name in ours if name not in names))
 
 
-def launches(text: str, asked: Wanted) -> list[Launch]:
+def launches(text: str, asked: Wanted) -> list[LaunchCounters]:
     """Return the launches in the output of `--csv --page raw`, whose second row holds the units.
 
     Raises Unavailable if it has no table.
@@ -89,7 +89,7 @@ def launches(text: str, asked: Wanted) -> list[Launch]:
     for row in rows:
         if len(row) == len(header) == len(units):
             read = {ours: _value(ours, row[at], units[at]) for ours, at in columns.items()}
-            found.append(Launch(row[kernel], {ours: v for ours, v in read.items() if v is not None}))
+            found.append(LaunchCounters(row[kernel], {ours: v for ours, v in read.items() if v is not None}))
     return found
 
 
@@ -105,9 +105,9 @@ def _value(ours: str, text: str, unit: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def metrics_of(found: Sequence[Launch]) -> Iterator[Metric]:
+def metrics_of(found: Sequence[LaunchCounters]) -> Iterator[Metric]:
     """Yield the metrics of each kernel over its launches: sums of additive ones, else means by duration."""
-    by_kernel: dict[str, list[Launch]] = {}
+    by_kernel: dict[str, list[LaunchCounters]] = {}
     for launch in found:
         by_kernel.setdefault(base_name(launch.kernel), []).append(launch)
     for kernel, group in by_kernel.items():

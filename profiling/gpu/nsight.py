@@ -17,7 +17,7 @@ from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Candidate
 from kernelwright.profiling.catalogue import CATALOGUE
 from kernelwright.profiling.gpu import under_tool
-from kernelwright.profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
+from kernelwright.profiling.gpu.counted import LaunchCounters, Wanted, launches, listed, metrics_of, wanted
 from kernelwright.profiling.gpu.kernels import declared, is_own
 from kernelwright.profiling.rung import Reading, Subject
 from kernelwright.profiling.selection import Selection, stored
@@ -88,20 +88,20 @@ def names(selection: Selection | None) -> list[str]:
 
 def count(
     tool: str, session: TaskSession, candidate: Candidate, asked: Wanted
-) -> tuple[list[Launch], Wanted]:
+) -> tuple[list[LaunchCounters], Wanted]:
     """Return all counted launches, and the metrics that could be asked for. Raises Unavailable."""
     for _ in range(_ATTEMPTS):
         before = command(tool, asked, declared(candidate.source), session.protocol.caches == "cold")
         ran = under_tool.run(session, candidate, "marked", before, _LIMIT_S)
-        unknown = set(_UNKNOWN.findall(ran.said + ran.output))
+        unknown = set(_UNKNOWN.findall(ran.log + ran.output))
         if not unknown:
             break
         asked = asked.without(unknown)
-    why = explained(ran.said + ran.output)
+    why = explained(ran.log + ran.output)
     if why is not None:
         raise Unavailable(why)
     if ran.status != 0:
-        raise Unavailable(f"the candidate failed under ncu: {under_tool.last_line(ran.said)}")
+        raise Unavailable(f"the candidate failed under ncu: {under_tool.last_line(ran.log)}")
     return launches(ran.output, asked)[:_MOST_LAUNCHES], asked
 
 

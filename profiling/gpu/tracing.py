@@ -86,7 +86,7 @@ class Trace:
             session = subject.evaluator.sessions.open(subject.task)
             ran = under_tool.run(session, subject.candidate, "traced", (), _LIMIT_S)
         if ran.status != 0:
-            raise Unavailable(f"the candidate failed under torch.profiler: {under_tool.last_line(ran.said)}")
+            raise Unavailable(f"the candidate failed under torch.profiler: {under_tool.last_line(ran.log)}")
         found = events(ran.output)
         metrics = tuple(metrics_of(found, declared(subject.candidate.source)))
         return Reading(metrics, f"{len(found)} events on the GPU in a call, by torch.profiler")

@@ -26,14 +26,14 @@ Look = Literal["marked", "traced"]
 
 
 @dataclass(frozen=True)
-class Ran:
+class ToolRun:
     """Result of a run.
 
-    `said`: the end of its output; `output`: the file's text, which the candidate can write to.
+    `log`: the end of what it printed; `output`: the file's text, which the candidate can write to.
     """
 
     status: int
-    said: str
+    log: str
     output: str
 
 
@@ -45,7 +45,9 @@ def require_kernels(subject: Subject) -> None:
         raise Unavailable("only for correct candidates")
 
 
-def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[str], limit_s: float) -> Ran:
+def run(
+    session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[str], limit_s: float
+) -> ToolRun:
     """Run one call under `tool`, the prefix of the command; empty for Python alone. Raises Unavailable."""
     session.pool.import_first([__name__])  # in the sandbox it could not be read
     message = {
@@ -74,7 +76,7 @@ def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[s
         raise Unavailable("the answer of the profiled process is malformed")
     if status == _TOO_LONG:
         raise Unavailable(f"the profiled call took more than {limit_s:g} s; use smaller sizes")
-    return Ran(status, said, output)
+    return ToolRun(status, said, output)
 
 
 def last_line(said: str) -> str:

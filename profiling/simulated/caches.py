@@ -8,7 +8,7 @@ from kernelwright.kernelbench.errors import Unavailable
 
 
 @dataclass(frozen=True)
-class Cache:
+class SimulatedCache:
     size_bytes: int
     ways: int
     line_bytes: int
@@ -18,19 +18,21 @@ class Cache:
         return f"{size >> 10} MiB" if size % 1024 == 0 else f"{size} KiB"
 
     @property
-    def simulated(self) -> "Cache":
+    def simulated(self) -> "SimulatedCache":
         """Largest cache of as many ways that is no larger: the simulator needs a power of two of sets."""
         sets = self.size_bytes // (self.ways * self.line_bytes)
-        return Cache((1 << sets.bit_length() - 1) * self.ways * self.line_bytes, self.ways, self.line_bytes)
+        return SimulatedCache(
+            (1 << sets.bit_length() - 1) * self.ways * self.line_bytes, self.ways, self.line_bytes
+        )
 
 
 @dataclass(frozen=True)
 class Caches:
     """First and last level of cache: the simulator has no more."""
 
-    instructions: Cache
-    data: Cache
-    last: Cache
+    instructions: SimulatedCache
+    data: SimulatedCache
+    last: SimulatedCache
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -44,7 +46,9 @@ def of_machine(devices: Path = DEVICES) -> Caches:
     found = {}
     for told in cpu_caches(devices=devices):
         if told.ways > 0 and told.size_bytes >= told.ways * told.line_bytes > 0:
-            found[told.level, told.kind] = Cache(told.size_bytes, told.ways, told.line_bytes).simulated
+            found[told.level, told.kind] = SimulatedCache(
+                told.size_bytes, told.ways, told.line_bytes
+            ).simulated
     data, instructions = found.get((1, "Data")), found.get((1, "Instruction"))
     last = max((level for level, kind in found if kind == "Unified"), default=None)
     if data is None or instructions is None or last is None:

@@ -17,7 +17,7 @@ MOST_BYTES, _MOST_CALLS = 512 << 20, 5000
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryRange:
     """Bytes of a tensor, at their address in the recorded process."""
 
     address: int
@@ -25,22 +25,22 @@ class Memory:
 
 
 Scalar = int | float
-Argument = Memory | tuple[Memory, ...] | Scalar
+Argument = MemoryRange | tuple[MemoryRange, ...] | Scalar
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """One call. `contents`: files with the memory before the call, unless a recorded call produced it."""
 
     build: Path  # the folder in the build cache
     signature: Signature
     arguments: tuple[Argument, ...]
-    contents: tuple[tuple[Memory, Path], ...]
+    contents: tuple[tuple[MemoryRange, Path], ...]
 
     @property
-    def memory(self) -> Iterator[Memory]:
+    def memory(self) -> Iterator[MemoryRange]:
         for argument in self.arguments:
-            if isinstance(argument, Memory):
+            if isinstance(argument, MemoryRange):
                 yield argument
             elif isinstance(argument, tuple):
                 yield from argument
@@ -50,15 +50,15 @@ class TooMuch(Exception):  # noqa: N818 - what happened
     """More calls, or calls on more memory, than are recorded."""
 
 
-class Recorder:
+class CallRecorder:
     """Recorder of calls to libraries built after `watch`, inside the block of `recording`."""
 
     def __init__(self, folder: Path) -> None:
         """Write the contents of memory to `folder`."""
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         self._folder = folder
         self._on = False
-        self._left: dict[Memory, int] = {}  # a hash of what the last call has left there
+        self._left: dict[MemoryRange, int] = {}  # a hash of what the last call has left there
         self._written = 0
 
     def watch(self) -> None:
@@ -95,15 +95,17 @@ class Recorder:
 
         return wrapper
 
-    def _before(self, build: Path, signature: Signature, arguments: tuple[Any, ...]) -> Call:
+    def _before(self, build: Path, signature: Signature, arguments: tuple[Any, ...]) -> RecordedCall:
         if len(self.calls) == _MOST_CALLS:
             raise TooMuch(f"one forward makes more than {_MOST_CALLS} kernel calls")
         taken = tuple(_argument(p, a) for p, a in zip(signature.parameters, arguments, strict=True))
-        bare = Call(build, signature, taken, ())
+        bare = RecordedCall(build, signature, taken, ())
         contents = [(memory, self._content(memory)) for memory in dict.fromkeys(bare.memory)]
-        return Call(build, signature, taken, tuple((m, file) for m, file in contents if file is not None))
+        return RecordedCall(
+            build, signature, taken, tuple((m, file) for m, file in contents if file is not None)
+        )
 
-    def _content(self, memory: Memory) -> Path | None:
+    def _content(self, memory: MemoryRange) -> Path | None:
         """Write memory to a file and return it; None if a recorded call left it in this state."""
         if self._left.get(memory) == _hash(memory):
             return None
@@ -123,13 +125,13 @@ def _argument(parameter: Parameter, value: Any) -> Argument:
     return float(value) if parameter.type in ("float", "double") else int(value)
 
 
-def _memory(tensor: torch.Tensor) -> Memory:
-    return Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+def _memory(tensor: torch.Tensor) -> MemoryRange:
+    return MemoryRange(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
-def _bytes(memory: Memory) -> memoryview:
+def _bytes(memory: MemoryRange) -> memoryview:
     return memoryview((ctypes.c_char * memory.size).from_address(memory.address)).cast("B")
 
 
-def _hash(memory: Memory) -> int:
+def _hash(memory: MemoryRange) -> int:
     return xxhash.xxh3_64_intdigest(_bytes(memory)) if memory.size else 0

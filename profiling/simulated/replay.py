@@ -20,7 +20,7 @@ from kernelwright.kernelbench.jit.library import SOURCE_NAME, options_of
 from kernelwright.kernelbench.jit.signature import INTEGERS, Parameter
 from kernelwright.kernelbench.programs import run_to_end
 from kernelwright.profiling.simulated.callgrind import Costs, costs
-from kernelwright.profiling.simulated.recording import Call, Memory, Scalar
+from kernelwright.profiling.simulated.recording import MemoryRange, RecordedCall, Scalar
 
 ARCHITECTURE = "x86-64-v3"
 _C_TYPES = {name: f"{name}_t" for name in INTEGERS} | {n: n for n in ("void", "bool", "float", "double")}
@@ -30,7 +30,7 @@ _UNKNOWN_INSTRUCTION = re.compile(r"[Uu]nrecognised instruction|SIGILL")
 
 
 def replay(
-    calls: Sequence[Call], driver: str, caches: Sequence[str], folder: Path, limit_s: float
+    calls: Sequence[RecordedCall], driver: str, caches: Sequence[str], folder: Path, limit_s: float
 ) -> list[Costs]:
     """Return the costs of each kernel over all calls.
 
@@ -88,12 +88,12 @@ def _run(caches: Sequence[str], folder: Path, limit_s: float) -> None:
         raise Unavailable(f"its kernels exited with status {status} under valgrind: {last}")
 
 
-def _lines(calls: Sequence[Call], builds: Sequence[Path]) -> Iterator[str]:
+def _lines(calls: Sequence[RecordedCall], builds: Sequence[Path]) -> Iterator[str]:
     """Yield C++ statements that make the calls, on memory with the same offsets within its pages."""
     rooms = _rooms(calls)
     starts = [room.address for room in rooms]
 
-    def place(memory: Memory) -> str:
+    def place(memory: MemoryRange) -> str:
         number = max(bisect.bisect_right(starts, memory.address) - 1, 0)
         return f"(room{number} + {memory.address - starts[number] + starts[number] % _PAGE})"
 
@@ -108,7 +108,7 @@ def _lines(calls: Sequence[Call], builds: Sequence[Path]) -> Iterator[str]:
         yield _statement(call, f"library{builds.index(call.build)}", place)
 
 
-def _statement(call: Call, library: str, place: Callable[[Memory], str]) -> str:
+def _statement(call: RecordedCall, library: str, place: Callable[[MemoryRange], str]) -> str:
     """Return the call in C++. `place`: an expression for the address of memory."""
     signature = call.signature
     arrays: list[str] = []
@@ -117,7 +117,7 @@ def _statement(call: Call, library: str, place: Callable[[Memory], str]) -> str:
         if isinstance(argument, tuple):
             passed.append(f"a{len(arrays)}")
             arrays.append(f"void* {passed[-1]}[] = {{{', '.join(map(place, argument)) or 'nullptr'}}};")
-        elif isinstance(argument, Memory):
+        elif isinstance(argument, MemoryRange):
             passed.append(place(argument))
         else:
             passed.append(_literal(parameter, argument))
@@ -127,15 +127,15 @@ def _statement(call: Call, library: str, place: Callable[[Memory], str]) -> str:
     return f"{{ {' '.join(arrays)} {cast}({', '.join(passed)}); }}"
 
 
-def _rooms(calls: Sequence[Call]) -> list[Memory]:
+def _rooms(calls: Sequence[RecordedCall]) -> list[MemoryRange]:
     """Return pieces of memory that hold everything the calls work on; overlapping tensors share one."""
-    merged: list[Memory] = []
+    merged: list[MemoryRange] = []
     every = {memory for call in calls for memory in call.memory}
     for memory in sorted(every, key=lambda memory: (memory.address, memory.size)):
         last = merged[-1] if merged else None
         if last is not None and memory.address < last.address + last.size:
             end = max(last.address + last.size, memory.address + memory.size)
-            merged[-1] = Memory(last.address, end - last.address)
+            merged[-1] = MemoryRange(last.address, end - last.address)
         else:
             merged.append(memory)
     return merged

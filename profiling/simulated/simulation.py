@@ -108,12 +108,12 @@ def serve(channel: Channel) -> None:
     import torch
 
     from kernelwright.kernelbench.evaluator.processes.worker import Runner
-    from kernelwright.profiling.simulated.recording import Recorder
+    from kernelwright.profiling.simulated.recording import CallRecorder
 
     torch.set_grad_enabled(False)
     runner = Runner()
     with tempfile.TemporaryDirectory() as name:
-        recorder = Recorder(Path(name))
+        recorder = CallRecorder(Path(name))
         recorder.watch()
         while True:
             message, fds = channel.receive_json()

@@ -22,7 +22,7 @@ _SUMMARIES = ("bad loop form", "bad data references", "bad data access")  # of a
 
 
 @dataclass(frozen=True)
-class Loop:
+class SourceLoop:
     """A source loop as g++ compiled it. `vector_bytes`: 0 if it is not vectorized, with the `reason`."""
 
     kernel: str
@@ -33,7 +33,7 @@ class Loop:
     reason: str = ""
 
 
-def parsed(text: str, source: str) -> Iterator[Loop]:
+def parsed(text: str, source: str) -> Iterator[SourceLoop]:
     """Yield the loops in GCC's optimization record (format 1) of `source`, by kernel and line.
 
     A loop with several versions counts once, as the best of them. Left out are loops around others that were
@@ -42,7 +42,7 @@ def parsed(text: str, source: str) -> Iterator[Loop]:
     _, passes, records = json.loads(text)
     vectorizer = {number for number, name in _names(passes) if name == "vect"}
     lines = source.splitlines()
-    best: dict[tuple[str, int, int], Loop] = {}
+    best: dict[tuple[str, int, int], SourceLoop] = {}
     touched: dict[str, set[int]] = {}  # by kernel, the lines of its loops and of calls inlined for them
     said: list[_Said] = []  # since the last loop
     for depth, record in _flat(records, 0):
@@ -64,7 +64,7 @@ def parsed(text: str, source: str) -> Iterator[Loop]:
         code = lines[line - 1].strip() if line <= len(lines) else ""
         key = (kernel, line, column)
         if key not in best or width > best[key].vector_bytes:
-            best[key] = Loop(kernel, line, column, code, width, reason)
+            best[key] = SourceLoop(kernel, line, column, code, width, reason)
     for loop in sorted(best.values(), key=lambda loop: (loop.line, loop.column)):
         within = range(loop.line + 1, _last_line(lines, loop.line) + 1)
         if loop.vector_bytes or touched[loop.kernel].isdisjoint(within):

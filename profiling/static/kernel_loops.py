@@ -17,9 +17,9 @@ from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.rung import Reading, Subject
 from kernelwright.profiling.static.objdump import MISSING
-from kernelwright.profiling.static.x86 import Mix, functions, mixes
+from kernelwright.profiling.static.x86 import LoopMix, functions, mixes
 
-_MIXES = TypeAdapter(list[Mix], config=ConfigDict(allow_inf_nan=False))
+_MIXES = TypeAdapter(list[LoopMix], config=ConfigDict(allow_inf_nan=False))
 _MOST_KERNELS = 64
 _TIMEOUT_S = 90.0
 _COUNTED = ("divisions", "gathers", "spills", "streaming_stores", "prefetches")
@@ -54,7 +54,7 @@ def static_metrics(pool: WorkerPool, candidate: str) -> tuple[Metric, ...]:
     return tuple(each for mix in found[:_MOST_KERNELS] for each in _metrics(mix))
 
 
-def _metrics(mix: Mix) -> Iterator[Metric]:
+def _metrics(mix: LoopMix) -> Iterator[Metric]:
     kernel = mix.kernel
     yield metric("loops", mix.loops, kernel)
     yield metric("vector_bits", mix.vector_bits, kernel)

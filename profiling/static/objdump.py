@@ -9,7 +9,7 @@ MISSING = "install binutils (Debian, Ubuntu: apt-get install binutils), for objd
 _TIMEOUT_S = 60.0
 
 
-def said(library: Path, *options: str) -> str:
+def output_of(library: Path, *options: str) -> str:
     """Run objdump. Raises Unavailable if it is missing, takes too long, or cannot read the library."""
     words = ["objdump", *options, "--", str(library)]
     try:

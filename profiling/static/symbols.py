@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.kernelbench.evaluator.processes.answers import Count
-from kernelwright.profiling.static.objdump import said
+from kernelwright.profiling.static.objdump import output_of
 
 _TEXT = re.compile(r"^ *\d+ \.text +[\da-f]+ +(?P<address>[\da-f]+) +[\da-f]+ +(?P<offset>[\da-f]+) ", re.M)
 _FUNCTION = re.compile(r"^(?P<address>[\da-f]{8,16}) .{6}F \.text\t(?P<size>[\da-f]+) +(?P<name>\S+)$", re.M)
@@ -21,7 +21,7 @@ class Symbol:
 
 def symbols(library: Path) -> list[Symbol]:
     """Return a library's functions. Raises Unavailable if objdump is missing or cannot read it."""
-    return list(parsed(said(library, "--section-headers", "--syms")))
+    return list(parsed(output_of(library, "--section-headers", "--syms")))
 
 
 def parsed(text: str) -> Iterator[Symbol]:

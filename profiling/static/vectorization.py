@@ -24,12 +24,12 @@ from kernelwright.kernelbench.machine import compiler as compiler_in_words
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Metric, Remark
 from kernelwright.profiling.rung import Reading, Subject
-from kernelwright.profiling.static.gcc_record import Loop, parsed
+from kernelwright.profiling.static.gcc_record import SourceLoop, parsed
 
 _TIMEOUT_S = 120.0
 _MOST_SOURCES, _MOST_LOOPS = 8, 400
 _LONGEST_CODE, _LONGEST_REASON = 100, 200
-_LOOPS = TypeAdapter(list[Loop], config=ConfigDict(allow_inf_nan=False))
+_LOOPS = TypeAdapter(list[SourceLoop], config=ConfigDict(allow_inf_nan=False))
 
 
 class Vectorization:
@@ -54,14 +54,14 @@ class Vectorization:
         return Reading(tuple(_metrics(found)), "g++'s own record of its loops", tuple(_remarks(found)))
 
 
-def _metrics(found: Sequence[Loop]) -> Iterator[Metric]:
+def _metrics(found: Sequence[SourceLoop]) -> Iterator[Metric]:
     for kernel in dict.fromkeys(loop.kernel for loop in found):
         widths = [loop.vector_bytes for loop in found if loop.kernel == kernel]
         yield metric("loops_vectorized", sum(width > 0 for width in widths), kernel)
         yield metric("loops_missed", sum(width == 0 for width in widths), kernel)
 
 
-def _remarks(found: Sequence[Loop]) -> Iterator[Remark]:
+def _remarks(found: Sequence[SourceLoop]) -> Iterator[Remark]:
     for loop in found:
         if not loop.vector_bytes:
             yield Remark(
@@ -86,7 +86,7 @@ def serve(channel: Channel) -> None:
             channel.send_json({"problem": str(error)})
 
 
-def _loops(entry: Path) -> list[Loop]:
+def _loops(entry: Path) -> list[SourceLoop]:
     """Return the loops of the source in a folder of a build cache.
 
     Raises Unavailable, BuildError, MissingPrerequisite.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernelwright.kernelbench.chips.loops import loops
 from kernelwright.kernelbench.evaluator.processes.answers import Count
-from kernelwright.profiling.static.objdump import said
+from kernelwright.profiling.static.objdump import output_of
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
 _INSTRUCTION = re.compile(r"^ *(?P<address>[0-9a-f]+):\t(?P<text>.*)$")
@@ -31,7 +31,7 @@ _NOT_SCALAR = ("_ZGV", "mem", "GOMP_", "omp_")  # functions of vectors, of memor
 
 
 @dataclass(frozen=True)
-class Instruction:
+class X86Instruction:
     address: int
     mnemonic: str
     operands: str
@@ -101,17 +101,17 @@ def kernel_of(function: str) -> str:
 
 
 @dataclass(frozen=True)
-class Function:
+class MachineFunction:
     """A function of a library; `kernel` is the source function from which the compiler made it."""
 
     name: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[X86Instruction, ...]
 
     @property
     def kernel(self) -> str:
         return kernel_of(self.name)
 
-    def busy_loops(self) -> list[list[Instruction]]:
+    def busy_loops(self) -> list[list[X86Instruction]]:
         """Return the innermost loops, and code unrolled within others."""
         places = {instruction.address: place for place, instruction in enumerate(self.instructions)}
         successors = []
@@ -126,46 +126,46 @@ class Function:
         return [body for innermost, body in found if innermost or _is_unrolled(body)]
 
 
-def _is_unrolled(body: Sequence[Instruction]) -> bool:
+def _is_unrolled(body: Sequence[X86Instruction]) -> bool:
     """Return True if there are so many vector instructions that they must have been a loop."""
     vector = [instruction for instruction in body if instruction.bits]
     return sum(i.is_packed for i in vector) > max(_UNROLLED, _MOSTLY * len(vector))
 
 
-def functions(library: Path) -> list[Function]:
+def functions(library: Path) -> list[MachineFunction]:
     """Return the functions of a shared library.
 
     Raises Unavailable if objdump is missing or cannot read it.
     """
-    return list(parsed(said(library, "--disassemble", "--no-show-raw-insn", "--section=.text")))
+    return list(parsed(output_of(library, "--disassemble", "--no-show-raw-insn", "--section=.text")))
 
 
-def parsed(text: str) -> Iterator[Function]:
+def parsed(text: str) -> Iterator[MachineFunction]:
     """Yield the functions in objdump's output, in AT&T syntax."""
-    name, found = "", list[Instruction]()
+    name, found = "", list[X86Instruction]()
     for line in [*text.splitlines(), "0 <>:"]:
         head = _FUNCTION.match(line)
         if head is not None or line == "0 <>:":
             if name and found:
-                yield Function(name, tuple(found))
+                yield MachineFunction(name, tuple(found))
             name, found = head["name"] if head is not None else "", []
         elif (match := _INSTRUCTION.match(line)) is not None and match["text"]:
             found.append(_instruction(int(match["address"], 16), match["text"]))
 
 
-def _instruction(address: int, text: str) -> Instruction:
+def _instruction(address: int, text: str) -> X86Instruction:
     words = _PREFIX.sub("", text.strip()).split(None, 1)
     if not words:
-        return Instruction(address, text.strip(), "")
+        return X86Instruction(address, text.strip(), "")
     mnemonic, operands = words[0], words[1] if len(words) > 1 else ""
     target = _TARGET.match(operands) if mnemonic.startswith(("j", "call")) else None
     if target is None:
-        return Instruction(address, mnemonic, operands)
-    return Instruction(address, mnemonic, operands, int(target["address"], 16), target["name"])
+        return X86Instruction(address, mnemonic, operands)
+    return X86Instruction(address, mnemonic, operands, int(target["address"], 16), target["name"])
 
 
 @dataclass(frozen=True)
-class Mix:
+class LoopMix:
     """Mix of instructions in the loops of one kernel. Shares are None if there is nothing to count."""
 
     kernel: str
@@ -184,15 +184,15 @@ class Mix:
     calls: tuple[str, ...]  # of functions, by name, but for _NOT_SCALAR
 
 
-def mixes(found: Sequence[Function]) -> list[Mix]:
+def mixes(found: Sequence[MachineFunction]) -> list[LoopMix]:
     """Return the mix of each kernel that has loops, in the order of the library."""
-    kernels: dict[str, list[list[Instruction]]] = {}
+    kernels: dict[str, list[list[X86Instruction]]] = {}
     for function in found:
         kernels.setdefault(function.kernel, []).extend(_main(function.busy_loops()))
     return [_mix(kernel, loops) for kernel, loops in kernels.items() if loops]
 
 
-def _main(loops: Sequence[list[Instruction]]) -> list[list[Instruction]]:
+def _main(loops: Sequence[list[X86Instruction]]) -> list[list[X86Instruction]]:
     """Return the loops without those that repeat the arithmetic of another one with wider vectors."""
     widest: dict[tuple[int, ...], int] = {}
     for loop in loops:
@@ -201,23 +201,23 @@ def _main(loops: Sequence[list[Instruction]]) -> list[list[Instruction]]:
     return [loop for loop in loops if not any(_work(loop)) or _bits(loop) == widest[_work(loop)]]
 
 
-def _work(loop: Sequence[Instruction]) -> tuple[int, ...]:
+def _work(loop: Sequence[X86Instruction]) -> tuple[int, ...]:
     """Return the counts of fused, additive, multiplicative and dividing instructions in a loop."""
     kinds = [re.sub(r"[ps][sdh]$", "", i.mnemonic).lstrip("v") for i in loop if i.is_arithmetic]
     fused = sum(kind.startswith("f") for kind in kinds)
     return (fused, *(sum(kind in names for kind in kinds) for names in _SAME))
 
 
-def _bits(loop: Sequence[Instruction]) -> int:
+def _bits(loop: Sequence[X86Instruction]) -> int:
     return max((i.bits if i.is_packed else 1 for i in loop if i.is_arithmetic), default=0)
 
 
-def _mix(kernel: str, loops: Sequence[Sequence[Instruction]]) -> Mix:
+def _mix(kernel: str, loops: Sequence[Sequence[X86Instruction]]) -> LoopMix:
     every = [instruction for loop in loops for instruction in loop]
     vector = [i for i in every if i.bits]
     packed = [i for i in vector if i.is_packed]
     arithmetic = [i for i in every if i.is_arithmetic]
-    return Mix(
+    return LoopMix(
         kernel=kernel,
         loops=len(loops),
         instructions=len(every),

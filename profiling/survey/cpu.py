@@ -31,7 +31,7 @@ _EXECUTED = re.compile(r"^onednn_verbose,v\d+,primitive,exec,cpu,(\w+),([^,]*),"
 _INSTRUCTIONS = {"bf16": "vdpbf16ps", "int8": "vpdpbusd"}
 
 
-class Cpu:
+class CpuBench:
     def __init__(self) -> None:
         self._loops = jit.compile_cpp((Path(__file__).parent / "loops.cpp").read_text(), flags=_FLAGS)
 

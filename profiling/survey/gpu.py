@@ -17,7 +17,7 @@ _SIZES = (2048, 4096, 8192)  # of matrices
 _CALLS = 200  # fewer than a stream queues before it makes the program wait
 
 
-class Gpu:
+class GpuBench:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 

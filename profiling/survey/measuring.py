@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from kernelwright.kernelbench import kept
+from kernelwright.kernelbench import machine_cache
 from kernelwright.kernelbench.cpu_caches import DEVICES, own_caches
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
@@ -53,25 +53,25 @@ class Step(Record):
     streaming: bool = False
 
 
-class Found(Record):
+class StepResult(Record):
     """A worker's result of one step."""
 
     value: float | None = None  # None: there is no such thing here, or it could not be told
     path: str = ""
 
-    def better(self, step: Step, other: "Found") -> bool:
+    def better(self, step: Step, other: "StepResult") -> bool:
         if self.value is None or other.value is None:
             return other.value is None
         return self.value < other.value if step.do == "overhead" else self.value > other.value
 
 
 def file_of(cache: Path, target: Target) -> Path:
-    return kept.kept_file(cache, "surveys", target.fingerprint)
+    return machine_cache.file_for(cache, "surveys", target.fingerprint)
 
 
-def known(cache: Path, target: Target) -> Survey | None:
+def stored(cache: Path, target: Target) -> Survey | None:
     """Return the stored survey, if any. Raises StorageError if it is damaged."""
-    return kept.read(file_of(cache, target), Survey)
+    return machine_cache.read(file_of(cache, target), Survey)
 
 
 def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] = lambda _: None) -> Survey:
@@ -85,7 +85,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
     load = os.getloadavg()[0]
     caches = _caches(target)
     wanted = list(steps(target, caches))
-    best: dict[Step, Found] = {}
+    best: dict[Step, StepResult] = {}
     try:
         with (
             pool.timing_lock.exclusive(),
@@ -96,7 +96,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
             for number, step in enumerate(_ROUNDS * wanted):
                 if number >= len(wanted) and time.monotonic() - started > _ENOUGH_S:
                     break
-                found = Found.model_validate(worker.ask(step.model_dump(), _STEP_S))
+                found = StepResult.model_validate(worker.ask(step.model_dump(), _STEP_S))
                 if step not in best or found.better(step, best[step]):
                     best[step] = found
                 advance((number + 1) / (_ROUNDS * len(wanted)))
@@ -106,7 +106,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
         ) from None
     advance(1.0)
     survey = _survey(target, load, caches, best)
-    kept.write(file_of(pool.cache, target), survey)
+    machine_cache.write(file_of(pool.cache, target), survey)
     return survey
 
 
@@ -137,7 +137,7 @@ def _sizes(target: Target, last: int) -> Iterator[int]:
         size *= 2
 
 
-def _survey(target: Target, load: float, caches: tuple[Cache, ...], best: dict[Step, Found]) -> Survey:
+def _survey(target: Target, load: float, caches: tuple[Cache, ...], best: dict[Step, StepResult]) -> Survey:
     bandwidths: dict[tuple[str, int], Bandwidth] = {}
     peaks, overheads = [], []
     for step, found in best.items():

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 import torch
 
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
-from kernelwright.profiling.survey.cpu import Cpu
-from kernelwright.profiling.survey.gpu import Gpu
+from kernelwright.profiling.survey.cpu import CpuBench
+from kernelwright.profiling.survey.gpu import GpuBench
 from kernelwright.profiling.survey.products import Rate
 from kernelwright.profiling.survey.records import Kind
 
@@ -34,9 +34,9 @@ def serve(channel: Channel) -> None:
 
 def _bench(device: torch.device) -> Bench:
     if device.type == "cpu":
-        return Cpu()
+        return CpuBench()
     torch.cuda.set_device(device)
-    return Gpu(device)
+    return GpuBench(device)
 
 
 def _answer(bench: Bench, message: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`kernelwright export` and `kernelwright gradient`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,80 +11,98 @@ from rich.table import Table
 
 from kernelwright.kernelbench.cli import CastTo, Json, KernelbenchDir, Overrides, one_task
 from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.options import Section, command
 from kernelwright.kernelbench.records import Precision
 from kernelwright.results.dropin.format import UNSTATED, Format
 
 
-def export(
-    run: Annotated[str, typer.Argument(help="A run folder or a database URL.", metavar="RUN")],
-    out: Annotated[Path, typer.Option(help="The package: a new folder.")],
-    task: Annotated[str, typer.Argument(help="Its id in the run, or the end of it.", metavar="[TASK]")] = "",
-    every: Annotated[bool, typer.Option("--all", help="All tasks with a verified kernel.")] = False,
+class SourceOptions(Section):
+    """Kernels to export, and the layers they replace; with --all each option says which kernel it is for."""
+
+    run: Annotated[str, typer.Argument(help="Run folder or database URL.", metavar="RUN")]
+    task: Annotated[str, typer.Argument(help="Task id, or the end of it.", metavar="TASK")] = ""
+    every: Annotated[bool, typer.Option("--all", help="Export all tasks with a verified kernel.")] = False
     layer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The class that it stands in for, as module.Class or Class; with --all TASK:Class.",
-            metavar="[TASK:]CLASS",
-        ),
-    ] = None,
+        tuple[str, ...],
+        typer.Option(help="Class to replace, as module.Class or Class.", metavar="[TASK:]CLASS"),
+    ] = ()
     rename: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The task's parameter = the layer's, where names differ; with --all TASK:NAME=NAME.",
-            metavar="[TASK:]NAME=NAME",
-        ),
-    ] = None,
+        tuple[str, ...],
+        typer.Option(help="Name of a task's parameter = the layer's name.", metavar="[TASK:]NAME=NAME"),
+    ] = ()
     backward: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A run of what `kernelwright gradient` wrote; with --all RUN of all of them, or TASK:RUN.",
-            metavar="[TASK:]RUN",
-        ),
-    ] = None,
-    name: Annotated[str, typer.Option(help="Of the package, by default of the task.")] = "",
+        tuple[str, ...],
+        typer.Option(help="Run of what `kernelwright gradient` wrote.", metavar="[TASK:]RUN"),
+    ] = ()
+    overrides: Overrides = None
+    kernelbench_dir: KernelbenchDir = None
+
+
+class PackageOptions(Section):
+    """Package to write."""
+
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the package.")]
+    name: Annotated[str, typer.Option(help="Name of the package.", show_default="the task's")] = ""
     format: Annotated[
         Format,
         typer.Option(
-            help="torch: a project for pip; hf: a repository of Hugging Face's kernels; torchtitan: with "
-            "overrides; megatron: with layer specs."
+            help="Form: torch (a pip project), hf (a Hugging Face kernels repository), torchtitan (with "
+            "overrides) or megatron (with layer specs)."
         ),
-    ] = Format.torch,
-    measure: Annotated[bool, typer.Option(help="Time it, eager and compiled, in its wrapper.")] = True,
-    inside: Annotated[
-        str,
-        typer.Option(help="Time a whole model, with and without: a task id or a file.", metavar="TASK"),
-    ] = "",
+    ] = Format.torch
     where_faster: Annotated[
         bool,
         typer.Option(
             "--where-faster",
-            help="Layers call a kernel only in the modes (forward or training, eager or compiled) in which "
-            "it was measured to be faster; elsewhere they compute themselves.",
+            help="Call a kernel only in modes (forward or training, eager or compiled) it was faster in.",
         ),
-    ] = False,
-    licence: Annotated[str, typer.Option(help="Of the package, as SPDX names it: Apache-2.0.")] = UNSTATED,
-    overrides: Overrides = None,
-    kernelbench_dir: KernelbenchDir = None,
-    as_json: Json = False,
-) -> None:
+    ] = False
+    licence: Annotated[str, typer.Option(metavar="SPDX", help="Licence, such as Apache-2.0.")] = UNSTATED
+
+
+class MeasurementOptions(Section):
+    """Timing of the package."""
+
+    measure: Annotated[bool, typer.Option(help="Time it in its wrapper, eager and compiled.")] = True
+    inside: Annotated[
+        str, typer.Option(help="Time this whole model, with and without it.", metavar="TASK")
+    ] = ""
+
+
+class OutputOptions(Section):
+    """Format of the summary."""
+
+    as_json: Json = False
+
+
+class ExportConfig(Section):
+    source: SourceOptions
+    package: PackageOptions
+    measurement: MeasurementOptions = MeasurementOptions()
+    output: OutputOptions = OutputOptions()
+
+
+@command(ExportConfig)
+def export(config: ExportConfig) -> None:
     """Package a verified kernel as a drop-in for a model in training.
 
     The package needs only torch. It checks each call and leaves to the reference what was not verified; its
     gradients are those of a kernel (--backward), or the reference's. Reports how fast it is, eager and
     compiled, in its wrapper.
     """
-    from kernelwright.results.dropin.package import Chosen, write
+    from kernelwright.results.dropin.package import PackagedKernel, write
     from kernelwright.results.dropin.winner import Winner
 
-    if bool(task) == every:
+    source, package, measurement = config.source, config.package, config.measurement
+    if bool(source.task) == source.every:
         raise UsageError("give a task, or --all", "kernelwright export RUN TASK --out DIR")
-    winners = Winner.all_of(run) if every else [Winner.of(run, task)]
+    winners = Winner.all_of(source.run) if source.every else [Winner.of(source.run, source.task)]
     names = [winner.name for winner in winners]
-    layers = _by_kernel(layer, names, "--layer", every)
-    renames = _by_kernel(rename, names, "--rename", every)
-    runs = _by_kernel(backward, names, "--backward", every)
+    layers = _by_kernel(source.layer, names, "--layer", source.every)
+    renames = _by_kernel(source.rename, names, "--rename", source.every)
+    runs = _by_kernel(source.backward, names, "--backward", source.every)
     chosen = [
-        Chosen(
+        PackagedKernel(
             named,
             winner,
             layers[named][0] if layers[named] else "",
@@ -92,13 +111,23 @@ def export(
         )
         for named, winner in zip(names, winners, strict=True)
     ]
-    whole = one_task(inside, overrides, Precision.task, kernelbench_dir) if inside else None
-    named = name or (names[0] if len(names) == 1 else "drop_in")
-    metadata = write(chosen, out, named, format, measure, whole, licence, where_faster)
-    if as_json:
-        print(json.dumps({"schema": 1, "folder": str(out), "metadata": metadata}))
+    whole = None
+    if measurement.inside:
+        whole = one_task(measurement.inside, source.overrides, Precision.task, source.kernelbench_dir)
+    metadata = write(
+        chosen,
+        package.out,
+        package.name or (names[0] if len(names) == 1 else "drop_in"),
+        package.format,
+        measurement.measure,
+        whole,
+        package.licence,
+        package.where_faster,
+    )
+    if config.output.as_json:
+        print(json.dumps({"schema": 1, "folder": str(package.out), "metadata": metadata}))
         return
-    _show(metadata, out)
+    _show(metadata, package.out)
 
 
 def gradient(
@@ -136,10 +165,10 @@ def gradient(
         Console(highlight=False).print(f"Written to {file}.", markup=False, soft_wrap=True)
 
 
-def _by_kernel(given: list[str] | None, names: list[str], option: str, every: bool) -> dict[str, list[str]]:
+def _by_kernel(given: Sequence[str], names: list[str], option: str, every: bool) -> dict[str, list[str]]:
     """Group the values of an option by kernel; with --all each value names its kernel."""
     found: dict[str, list[str]] = {name: [] for name in names}
-    for text in given or ():
+    for text in given:
         named, colon, value = text.partition(":") if every else (names[0], ":", text)
         if option == "--backward" and not colon:
             for each in found.values():

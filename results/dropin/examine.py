@@ -39,7 +39,7 @@ _INSTRUCTIONS = re.compile(
 _LARGEST = 2**27  # elements of a tensor with which `_rows` is tried, 1 GiB in float64
 
 
-class Library(Record):
+class BuiltLibrary(Record):
     """A shared object: its C++ functions with (type, pointers, dtypes pointed to) of each parameter."""
 
     key: str
@@ -59,7 +59,7 @@ class Examined(Record):
     no_gradient: str  # why there is none
     under_autocast: bool  # whether autocast leaves the reference as it is
     relies_on: tuple[str, ...]  # states of torch without which the kernel's own code goes wrong
-    libraries: tuple[Library, ...]
+    libraries: tuple[BuiltLibrary, ...]
     torch: str
     cpu_flags: tuple[str, ...]
 
@@ -70,7 +70,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
     `folder`: for the files that are imported; `fresh`: outputs must not share memory with inputs.
     """
     torch.manual_seed(0)
-    libraries: dict[str, Library] = {}
+    libraries: dict[str, BuiltLibrary] = {}
     with torch.no_grad():
         reference = import_source(for_device(task.source, CPU), "exported_reference", folder)
         arguments = constructor_inputs(reference.get_init_inputs(), reference.Model)
@@ -108,7 +108,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
     )
 
 
-def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
+def _recording(libraries: dict[str, BuiltLibrary]) -> Callable[..., CppLibrary]:
     def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 120.0) -> CppLibrary:
         words = [flags] if isinstance(flags, str) else list(flags)
         path, signatures = build(source, words, BuildCache(), timeout_s)
@@ -122,7 +122,7 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
             if name in vars(library)
         }
         named = key(source, words)
-        libraries[named] = Library(key=named, path=path, functions=functions)
+        libraries[named] = BuiltLibrary(key=named, path=path, functions=functions)
         return library
 
     return compile_cpp
@@ -280,10 +280,10 @@ def _rows(
     """
     if max(each.numel() for each in (*inputs, *outputs)) > _LARGEST:
         return ()
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     forms = [Argument("", tuple(x.shape), tuple(x.stride()), x.dtype) for x in inputs]
     # The second is larger, so that what is taken over both, a mean say, is that of neither.
-    parts = [[_scaled(form.like(chance), by) for form in forms] for by in (1.0, 3.0)]
+    parts = [[_scaled(form.like(generator), by) for form in forms] for by in (1.0, 3.0)]
     try:
         twin = copy.deepcopy(model).double()
         alone = [_all(twin(*part)) for part in parts]

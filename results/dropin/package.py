@@ -30,7 +30,7 @@ _VERSION = "1"  # of the packages' form
 
 
 @dataclass(frozen=True)
-class Chosen:
+class PackagedKernel:
     """A kernel for a package.
 
     `layer`: the class it replaces; `names`: reference's parameter -> layer's, where they differ; `backward`:
@@ -45,7 +45,7 @@ class Chosen:
 
 
 def write(
-    chosen: Sequence[Chosen],
+    chosen: Sequence[PackagedKernel],
     out: Path,
     name: str,
     form: Format = Format.torch,
@@ -91,7 +91,9 @@ def write(
     return metadata
 
 
-def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, licence: str) -> dict[str, Any]:
+def _written(
+    chosen: Sequence[PackagedKernel], whole: Path, name: str, form: Format, licence: str
+) -> dict[str, Any]:
     place = _place(whole, form)
     package = place / name
     shutil.copytree(_RUNTIME, package / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
@@ -186,7 +188,7 @@ def _seal(package: Path, metadata: dict[str, Any]) -> str:
     return digest
 
 
-def _for_framework(chosen: Sequence[Chosen], name: str, form: Format) -> str:
+def _for_framework(chosen: Sequence[PackagedKernel], name: str, form: Format) -> str:
     """Return the framework's module for the kernels that replace layers; the others are plain functions."""
     named: dict[str, list[str]] = {}
     for each in chosen:
@@ -237,7 +239,7 @@ def _measured(folder: Path, name: str, *inside: str) -> Any:
 
 
 def _kernel(
-    chosen: Chosen, folder: Path, libraries: Path, functions: dict[str, Any], licence: str
+    chosen: PackagedKernel, folder: Path, libraries: Path, functions: dict[str, Any], licence: str
 ) -> tuple[dict[str, Any], Any]:
     winner = chosen.winner
     examined = examined_apart(winner.task, winner.candidate)
@@ -288,7 +290,7 @@ def _kernel(
 
 
 def _backward(
-    chosen: Chosen, examined: Any, folder: Path, libraries: Path, functions: dict[str, Any]
+    chosen: PackagedKernel, examined: Any, folder: Path, libraries: Path, functions: dict[str, Any]
 ) -> dict[str, Any] | None:
     if not examined.gradients:
         return None
@@ -313,7 +315,9 @@ def _backward(
     return {"way": way, "takes": gradient["takes"], "uses": gradient["uses"], "saves": saves}
 
 
-def _chosen_gradient(chosen: Chosen, examined: Any) -> tuple[Mapping[str, Any], Winner, Winner | None]:
+def _chosen_gradient(
+    chosen: PackagedKernel, examined: Any
+) -> tuple[Mapping[str, Any], Winner, Winner | None]:
     """Return the gradient that has kernels, its kernel, and that of the forward that saves tensors for it."""
     task = chosen.winner.task
     own = {winner.task.source.strip(): winner for winner in chosen.backward}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelwright.kernelbench.records import Evaluation, Verdict
 from kernelwright.results import formatting
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 
 FASTER = 1.02  # a gain below this is noise
 RANGES = ((0.0, 1.0), (1.0, 1.1), (1.1, 1.5), (1.5, 2.0), (2.0, math.inf))  # of predicted gains
@@ -79,7 +79,7 @@ class Calibration:
         return [*rows, self.cells("all")]
 
 
-def calibration(histories: Iterable[Sequence[Attempt]]) -> Calibration | None:
+def calibration(histories: Iterable[Sequence[RecordedAttempt]]) -> Calibration | None:
     """Collect the predictions over the attempts of each task; None if there are none."""
     found = tuple(
         Prediction(attempt.advice.predicted_gain, measured_gain(attempt, attempts))
@@ -90,7 +90,7 @@ def calibration(histories: Iterable[Sequence[Attempt]]) -> Calibration | None:
     return Calibration(found) if found else None
 
 
-def measured_gain(attempt: Attempt, attempts: Sequence[Attempt]) -> float | None:
+def measured_gain(attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> float | None:
     """Return the time of the candidate's parent / its own; None if one of them has none."""
     parent = next((other for other in _parents(attempt, attempts) if over_eager(other.evaluation)), None)
     if parent is None or attempt.confirms:
@@ -114,7 +114,7 @@ def over_eager(evaluation: Evaluation) -> float | None:
     return speedup.eager.median if correct and speedup and speedup.eager else None
 
 
-def _parents(attempt: Attempt, attempts: Sequence[Attempt]) -> list[Attempt]:
+def _parents(attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> list[RecordedAttempt]:
     """Return the recorded attempts it was made from; if it names none, the last one timed before it."""
     earlier = [other for other in attempts if other.id < attempt.id]
     if attempt.candidate.parents:

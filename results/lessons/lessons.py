@@ -14,7 +14,7 @@ from kernelwright.profiling.records import Profile
 from kernelwright.results import formatting
 from kernelwright.results.lessons.calibration import FASTER, measured_gain
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 
 COLUMNS = ("technique", "language", "operators", "tried", "failed", "faster", "gain, median", "from, to")
 _LINES = 6
@@ -98,7 +98,7 @@ def effects_of(database: RunDatabase) -> Iterator[Effect]:
                 yield found
 
 
-def effect_of(task: Task, attempt: Attempt, attempts: Sequence[Attempt]) -> Effect | None:
+def effect_of(task: Task, attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> Effect | None:
     """Return the effect of an attempt among those of its task; None if no technique was advised.
 
     A kernel by another coder, or in another language, is no effect of the technique; nor is a repeat.

@@ -9,8 +9,8 @@ from kernelwright.profiling.catalogue import CATALOGUE
 from kernelwright.profiling.selection import (
     FEWEST_CANDIDATES,
     FEWEST_TASKS,
-    Ranked,
-    Sample,
+    MetricSample,
+    RankedMetric,
     Selection,
     kind_of,
     select,
@@ -18,9 +18,9 @@ from kernelwright.profiling.selection import (
 )
 from kernelwright.results.lessons.calibration import over_eager
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 
-_USUAL_CHANCE = 0.05
+_SIGNIFICANT = 0.05
 COLUMNS = ("metric", "kept", "|rho|", "least rho", "most", "tasks", "candidates", "p-value", "meaning")
 
 
@@ -29,7 +29,7 @@ def selected(runs: Iterable[RunDatabase], most: int) -> Selection:
 
     Raises UsageError if there are too few.
     """
-    samples: list[Sample] = []
+    samples: list[MetricSample] = []
     kinds, chips = set(), set()
     for database in runs:
         target = database.run.target
@@ -54,13 +54,13 @@ def selected(runs: Iterable[RunDatabase], most: int) -> Selection:
     return found
 
 
-def _samples(group: str, attempts: Iterable[Attempt]) -> Iterable[Sample]:
+def _samples(group: str, attempts: Iterable[RecordedAttempt]) -> Iterable[MetricSample]:
     """Return a sample per candidate, from its last measurement; times are relative to eager's."""
     found = {}
     for attempt in attempts:
         speed = over_eager(attempt.evaluation)
         if speed is not None and attempt.profile is not None:
-            found[attempt.candidate.sha256] = Sample(group, 1 / speed, values_of(attempt.profile))
+            found[attempt.candidate.sha256] = MetricSample(group, 1 / speed, values_of(attempt.profile))
     return found.values()
 
 
@@ -85,7 +85,7 @@ def table(selection: Selection) -> Table:
     return made
 
 
-def _kept(each: Ranked, selection: Selection) -> str:
+def _kept(each: RankedMetric, selection: Selection) -> str:
     if each.name in selection.kept:
         return "yes"
     if CATALOGUE[each.name].of_time:
@@ -103,7 +103,7 @@ def caveats(selection: Selection) -> list[str]:
         lines.append(f"Left out, with fewer than {FEWEST_CANDIDATES} correct candidates profiled: {names}.")
     if not selection.kept:
         lines.append("No metric correlates with the time alike in all tasks, so none is kept.")
-    doubtful = [e.name for e in selection.ranked if e.name in selection.kept and e.chance > _USUAL_CHANCE]
+    doubtful = [e.name for e in selection.ranked if e.name in selection.kept and e.chance > _SIGNIFICANT]
     if doubtful:
         lines.append(f"Not significant (p > 0.05 against shuffled times): {', '.join(doubtful)}.")
     return lines

@@ -4,14 +4,14 @@ import shlex
 from collections.abc import Sequence
 
 from kernelwright.results.formatting import headline, with_bounds
-from kernelwright.results.report.contents import Report
+from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store.folder import RunFolder
 from kernelwright.results.summary import TaskSummary, best_attempt
 
 _MOST_NAMED = 8  # tasks in a line; the report has them all
 
 
-def closing_lines(report: Report, folder: RunFolder, complete: bool) -> list[str]:
+def closing_lines(report: RunReport, folder: RunFolder, complete: bool) -> list[str]:
     """Five lines for the end of a run; `complete`: all its tasks are done."""
     tasks = (*report.summary.tasks, *report.summary.measures_nothing)
     faster = sorted((task for task in tasks if _why_not(task) == ""), key=_median, reverse=True)
@@ -26,8 +26,8 @@ def closing_lines(report: Report, folder: RunFolder, complete: bool) -> list[str
     ]
 
 
-def _next(report: Report, faster: Sequence[TaskSummary], folder: RunFolder, complete: bool) -> str:
-    """The command that a reader most likely wants, ready to be copied."""
+def _next(report: RunReport, faster: Sequence[TaskSummary], folder: RunFolder, complete: bool) -> str:
+    """Return the command that a reader most likely wants, ready to be copied."""
     run = str(folder.path)
     if not complete:
         return shlex.join(["kernelwright", "run", "--resume", run])
@@ -48,7 +48,7 @@ def _kernels(tasks: Sequence[TaskSummary], folder: RunFolder) -> str:
 
 
 def _why_not(task: TaskSummary) -> str:
-    """Why a task does not count as faster; empty where it does."""
+    """Return the reason why a task does not count as faster; empty if it does."""
     if task.measures_nothing_why:
         return "measures nothing"
     speedup = headline(task.counted("eager"))
@@ -72,7 +72,7 @@ def _median(task: TaskSummary) -> float:
 
 
 def _name(task: TaskSummary, among: Sequence[TaskSummary]) -> str:
-    """The last part of a task's id, where no other task has the same; else the id."""
+    """Return the last part of a task's id if it is unique among the tasks; else the id."""
     last = task.task.rpartition("/")[2]
     return last if sum(other.task.rpartition("/")[2] == last for other in among) == 1 else task.task
 

@@ -11,7 +11,7 @@ from kernelwright.results import formatting
 from kernelwright.results.deliverable import faster_baselines
 from kernelwright.results.lessons import calibration, lessons
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt, Run, TaskRun
+from kernelwright.results.store.records import RecordedAttempt, RecordedRun, TaskRun
 from kernelwright.results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (
@@ -62,16 +62,16 @@ class ReportTable:
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """Contents of a report, read once."""
 
-    run: Run
+    run: RecordedRun
     summary: Summary
     tasks: tuple[TaskRun, ...]
-    attempts: dict[str, list[Attempt]]  # by task id
+    attempts: dict[str, list[RecordedAttempt]]  # by task id
 
     @classmethod
-    def read(cls, database: RunDatabase) -> "Report":
+    def read(cls, database: RunDatabase) -> "RunReport":
         """Read the report. Raises StorageError if the database cannot be read."""
         tasks = tuple(database.tasks())
         attempts = {task.task.id: database.attempts(task.task.id) for task in tasks}
@@ -164,7 +164,7 @@ class Report:
         return ", ".join(f"{name}={value}" for name, value in self.run.settings.items()) or "none"
 
 
-def _slower(best: Attempt) -> tuple[str, ...]:
+def _slower(best: RecordedAttempt) -> tuple[str, ...]:
     """Return the row of the baseline that an attempt is furthest behind; empty if there is none."""
     faster = next(iter(faster_baselines(best)), None)
     if faster is None:

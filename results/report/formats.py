@@ -15,8 +15,8 @@ from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
-    Report,
     ReportTable,
+    RunReport,
     aggregate_cells,
     aggregates,
     cells,
@@ -24,7 +24,7 @@ from kernelwright.results.report.contents import (
     kinds,
 )
 from kernelwright.results.report.page import page
-from kernelwright.results.store.records import Run
+from kernelwright.results.store.records import RecordedRun
 from kernelwright.results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
@@ -33,7 +33,7 @@ LONGEST_NAME = 34  # characters of a task's id, before it is folded
 STYLES = {"faster": "green", "slower": "red", "even": "dim", "none": "dim"}
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     table = "table"
     md = "md"
     html = "html"
@@ -44,24 +44,24 @@ class Format(StrEnum):
 class JsonReport(Summary):
     """Content of summary.json with the run it is from."""
 
-    run: Run
+    run: RecordedRun
 
 
-def render(report: Report, format: Format) -> str:
+def render(report: RunReport, format: ReportFormat) -> str:
     """Render the report as text that ends with a newline."""
     match format:
-        case Format.table:
+        case ReportFormat.table:
             console = Console(file=io.StringIO(), width=TABLE_WIDTH)
             console.print(table(report))
             assert isinstance(console.file, io.StringIO)
             return console.file.getvalue()
-        case Format.md:
+        case ReportFormat.md:
             return _markdown(report)
-        case Format.csv:
+        case ReportFormat.csv:
             return _csv(report.summary)
-        case Format.json:
+        case ReportFormat.json:
             return JsonReport(**dict(report.summary), run=report.run).model_dump_json(indent=2) + "\n"
-        case Format.html:
+        case ReportFormat.html:
             return page(report)
 
 
@@ -71,13 +71,13 @@ def console() -> Console:
     return terminal if terminal.is_terminal else Console(width=TABLE_WIDTH)
 
 
-def show(report: Report) -> None:
+def show(report: RunReport) -> None:
     """Print the report for a terminal."""
     screen = console()
     screen.print(table(report, screen.width))
 
 
-def table(report: Report, width: int = TABLE_WIDTH) -> Group:
+def table(report: RunReport, width: int = TABLE_WIDTH) -> Group:
     """Return the report for a terminal of `width` characters."""
     summary = report.summary
     parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
@@ -163,7 +163,7 @@ def _first_mean(cell: str) -> str:
     return f"{first} {others[others.rindex('(') :]}" if dot else cell
 
 
-def _markdown(report: Report) -> str:
+def _markdown(report: RunReport) -> str:
     summary = report.summary
     lines = [
         "# kernelwright run",

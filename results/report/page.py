@@ -14,14 +14,14 @@ from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
-    Report,
+    RunReport,
     aggregate_cells,
     aggregates,
     intervals,
     kinds,
     speedups,
 )
-from kernelwright.results.store.records import Attempt, TaskRun
+from kernelwright.results.store.records import RecordedAttempt, TaskRun
 from kernelwright.results.summary import TaskSummary, best_attempt
 
 # The chart, in SVG user units.
@@ -83,7 +83,7 @@ class TaskSection:
     source: str  # of the best kernel; empty without one
 
 
-def page(report: Report) -> str:
+def page(report: RunReport) -> str:
     """Render the whole page. Sources and messages of candidates are escaped, since they are untrusted."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -110,7 +110,7 @@ def page(report: Report) -> str:
     )
 
 
-def _section(report: Report, task: TaskRun) -> TaskSection:
+def _section(report: RunReport, task: TaskRun) -> TaskSection:
     everything, task_id = (*report.summary.tasks, *report.summary.measures_nothing), task.task.id
     attempts = report.attempts[task_id]
     best = best_attempt(attempts)
@@ -125,12 +125,12 @@ def _section(report: Report, task: TaskRun) -> TaskSection:
     )
 
 
-def lineage(best: Attempt | None, attempts: Sequence[Attempt]) -> list[Attempt]:
+def lineage(best: RecordedAttempt | None, attempts: Sequence[RecordedAttempt]) -> list[RecordedAttempt]:
     """Return the attempts that led to the best one, each made from the one before, in order."""
-    firsts: dict[str, Attempt] = {}
+    firsts: dict[str, RecordedAttempt] = {}
     for attempt in attempts:
         firsts.setdefault(attempt.candidate.sha256, attempt)
-    line: list[Attempt] = []
+    line: list[RecordedAttempt] = []
     at = firsts[best.candidate.sha256] if best is not None else None
     while at is not None:
         line.insert(0, at)
@@ -150,7 +150,7 @@ def _told(task: TaskRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(told)
 
 
-def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
+def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool) -> Round:
     evaluation = attempt.evaluation
     return Round(
         number="again" if attempt.confirms else str(attempt.round),

@@ -13,7 +13,7 @@ from rich.text import Text
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.report.contents import ReportTable
 from kernelwright.results.report.curves import Curve, curve, number
-from kernelwright.results.report.formats import TABLE_WIDTH, Format, markdown_table, plain_table
+from kernelwright.results.report.formats import TABLE_WIDTH, ReportFormat, markdown_table, plain_table
 from kernelwright.results.store.training import Manifest, Point, Start, Training
 
 MOST_CURVES = 12
@@ -33,22 +33,22 @@ class JsonTraining(Record):
     points: tuple[Point, ...]
 
 
-def render(training: Training, format: Format) -> str:
+def render(training: Training, format: ReportFormat) -> str:
     """Render the report as text that ends with a newline."""
     match format:
-        case Format.table:
+        case ReportFormat.table:
             console = Console(file=io.StringIO(), width=TABLE_WIDTH)
             console.print(table(training))
             assert isinstance(console.file, io.StringIO)
             return console.file.getvalue()
-        case Format.md:
+        case ReportFormat.md:
             return _markdown(training)
-        case Format.csv:
+        case ReportFormat.csv:
             return _csv(training)
-        case Format.json:
+        case ReportFormat.json:
             told = JsonTraining(manifest=training.manifest, starts=training.starts, points=training.points)
             return told.model_dump_json(indent=2) + "\n"
-        case Format.html:
+        case ReportFormat.html:
             return page(training)
 
 

@@ -28,7 +28,7 @@ from kernelwright.results.store.connection import (
     writing,
 )
 from kernelwright.results.store.encoding import column_text, json_text, kernelwright_version, record_text
-from kernelwright.results.store.records import Attempt, LlmCall, Run, TaskRun, TaskState
+from kernelwright.results.store.records import LlmCall, RecordedAttempt, RecordedRun, TaskRun, TaskState
 from kernelwright.results.store.rows import (
     SCHEMA_VERSION,
     AttemptRow,
@@ -218,12 +218,12 @@ class RunDatabase:
     # what can be read
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RecordedRun:
         with self._read() as session:
             row = session.get_one(RunRow, self.run_id)
             with self._readable():
                 settings = _SETTINGS.validate_json(row.settings)
-            return Run(
+            return RecordedRun(
                 id=row.id,
                 started=row.started,
                 command=row.command,
@@ -283,7 +283,7 @@ class RunDatabase:
             )
             return (evaluated or 0.0) + (asked or 0.0)
 
-    def attempts(self, task_id: str) -> list[Attempt]:
+    def attempts(self, task_id: str) -> list[RecordedAttempt]:
         """Return the attempts at a task in the order they were recorded; empty for an unknown task."""
         with self._read() as session:
             rows = session.execute(
@@ -295,7 +295,7 @@ class RunDatabase:
                 .order_by(AttemptRow.id)
             )
             return [
-                Attempt(
+                RecordedAttempt(
                     id=row.id,
                     task=task_id,
                     round=row.round,

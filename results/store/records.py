@@ -13,7 +13,7 @@ class TaskState(StrEnum):
     done = "done"
 
 
-class Run(Record):
+class RecordedRun(Record):
     """One run: its command, start, settings and machine."""
 
     id: str
@@ -37,7 +37,7 @@ class TaskRun(Record):
     lessons: dict[str, tuple[str, ...]]  # what models were told of other tasks' kernels, at each occasion
 
 
-class Attempt(Record):
+class RecordedAttempt(Record):
     """One candidate of one round with its evaluation and profile."""
 
     id: int

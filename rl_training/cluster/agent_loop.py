@@ -13,7 +13,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from verl.utils.profiler import simple_timer
 
 from kernelwright.agent.llm.model import Message
-from kernelwright.rl_training.cluster.host import Begun, Evaluation
+from kernelwright.rl_training.cluster.host import Begun, EvaluationSettings
 from kernelwright.rl_training.cluster.hosts import Ask, asker
 from kernelwright.rl_training.cluster.scored import NoVerdict, Scored
 
@@ -45,7 +45,7 @@ class TurnByTurn(AgentLoopBase):
     def __init__(self, *args: Any, turns: int = 1, greedy_baseline: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._turns, self._greedy_baseline = turns, greedy_baseline
-        self._evaluation = Evaluation.read(self.settings)
+        self._evaluation = EvaluationSettings.read(self.settings)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[TurnOutput]:
         task, priority = kwargs["reward_model"]["ground_truth"], int(kwargs.get("priority", 0))

@@ -7,9 +7,9 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.store.encoding import record_text
 from kernelwright.rl_training import new_folder
 from kernelwright.rl_training.cluster.data import rows, schema
-from kernelwright.rl_training.cluster.host import Evaluation
+from kernelwright.rl_training.cluster.host import EvaluationSettings
 from kernelwright.rl_training.cluster.overrides import LOOP, overrides_of
-from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.plan import ClusterPlan
 from kernelwright.rl_training.curation import parquet
 from kernelwright.rl_training.rewards.scheme import Scheme
 from kernelwright.rl_training.tasks import Tasks
@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 _PLAIN = re.compile(r"[\w./:@+-]+")  # what needs no quoting, neither in the shell nor in Hydra's grammar
 
 
-def write(folder: Path, tasks: Tasks, plan: Plan, scheme: Scheme, command: str) -> list[str]:
+def write(folder: Path, tasks: Tasks, plan: ClusterPlan, scheme: Scheme, command: str) -> list[str]:
     """Write the files into a new folder; return their names.
 
     Raises UsageError, StorageError, MissingPrerequisite.
@@ -33,7 +33,7 @@ def write(folder: Path, tasks: Tasks, plan: Plan, scheme: Scheme, command: str) 
                 f"invalid {what} {text}: it is used in a command line and Hydra's overrides",
                 "use only letters, digits and . / : @ + - _",
             )
-    evaluation = Evaluation(
+    evaluation = EvaluationSettings(
         scheme=scheme,
         device=tasks.device,
         requests=min(4096, max(64, 2 * plan.tasks * plan.group * (1 + plan.lag))),

@@ -21,7 +21,7 @@ from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import Scheme
 
 
-class Evaluation(Record):
+class EvaluationSettings(Record):
     """Settings of evaluations and rewards: the file evaluation.json, which all processes read."""
 
     scheme: Scheme
@@ -33,7 +33,7 @@ class Evaluation(Record):
     hacks: str | None = None  # the folder, on each host, of the memory of what was caught
 
     @classmethod
-    def read(cls, path: Path) -> "Evaluation":
+    def read(cls, path: Path) -> "EvaluationSettings":
         """Read the settings. Raises StorageError."""
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
@@ -50,13 +50,13 @@ class Begun(Record):
     messages: tuple[Message, ...]
 
 
-class Host:
+class EvaluationHost:
     """Owner of the machine's one evaluator. Thread-safe; replies wait for their turn.
 
     Two hosts on one device would disturb each other's timings: `hosts` prevents that.
     """
 
-    def __init__(self, evaluation: Evaluation, number: int = 0) -> None:
+    def __init__(self, evaluation: EvaluationSettings, number: int = 0) -> None:
         self._stack = ExitStack()
         evaluator = self._stack.enter_context(
             Referee.start(
@@ -67,7 +67,7 @@ class Host:
         hacks = None
         if evaluation.hacks is not None:
             hacks = self._stack.enter_context(HackMemory(Path(evaluation.hacks) / f"host-{number}.sqlite3"))
-        self._world = Grader(
+        self._grader = Grader(
             self._pool,
             evaluation.scheme,
             effort=evaluation.effort,
@@ -84,12 +84,12 @@ class Host:
 
     def judge(self, task: str, reply: str) -> Scored:
         """Grade one reply to the first prompt of a task, a `TaskData` as JSON."""
-        turn = Rollout(TaskData.model_validate_json(task), self._world).take(reply)
+        turn = Rollout(TaskData.model_validate_json(task), self._grader).take(reply)
         return scored(turn, turn.reward)
 
     def begin(self, task: str, turns: int) -> Begun:
         """Begin a rollout of several turns; the caller must `end` it."""
-        rollout, key = Rollout(TaskData.model_validate_json(task), self._world, turns), uuid.uuid4().hex
+        rollout, key = Rollout(TaskData.model_validate_json(task), self._grader, turns), uuid.uuid4().hex
         messages = rollout.messages
         with self._lock:
             self._open[key] = rollout
@@ -106,7 +106,7 @@ class Host:
         trajectory = self._rollout(key).trajectory()
         with self._lock:
             del self._open[key]
-        credits = self._world.scheme.returns(trajectory.rewards)
+        credits = self._grader.scheme.returns(trajectory.rewards)
         return tuple(scored(turn, credit) for turn, credit in zip(trajectory.turns, credits, strict=True))
 
     def _rollout(self, key: str) -> Rollout:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite
-from kernelwright.rl_training.cluster.host import Evaluation, Host
+from kernelwright.rl_training.cluster.host import EvaluationHost, EvaluationSettings
 from kernelwright.rl_training.cluster.scored import NoVerdict
 
 RESOURCE = "kernelwright_evaluation"
@@ -30,7 +30,7 @@ _MARGIN_S = 120.0  # beyond the host's own patience: for a profile, and the way 
 Ask = Callable[..., Coroutine[Any, Any, Any]]  # (method's name, *arguments)
 
 
-def asker(evaluation: Evaluation, task: str) -> Ask:
+def asker(evaluation: EvaluationSettings, task: str) -> Ask:
     """Return a function that calls methods of a task's host. It raises NoVerdict if the host fails."""
     if not _in_ray():
         return _Here(evaluation)
@@ -45,10 +45,10 @@ def _in_ray() -> bool:
 class _Here:
     """One host for this process, created on first use."""
 
-    _host: Host | None = None
+    _host: EvaluationHost | None = None
     _made = threading.Lock()
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: EvaluationSettings) -> None:
         self._evaluation = evaluation
 
     async def __call__(self, method: str, *arguments: object) -> Any:
@@ -57,13 +57,13 @@ class _Here:
     def _call(self, method: str, *arguments: object) -> Any:
         with _Here._made:
             if _Here._host is None:
-                _Here._host = Host(self._evaluation)
+                _Here._host = EvaluationHost(self._evaluation)
                 atexit.register(_Here._host.close)
         return getattr(_Here._host, method)(*arguments)
 
 
 class _There:
-    def __init__(self, evaluation: Evaluation, task: str) -> None:
+    def __init__(self, evaluation: EvaluationSettings, task: str) -> None:
         self._evaluation, self._task = evaluation, task
 
     async def __call__(self, method: str, *arguments: object) -> Any:
@@ -109,12 +109,12 @@ def count() -> int:
 _actors: dict[int, Any] = {}  # kept, for an actor to whom nobody holds a handle is ended
 
 
-def actor(evaluation: Evaluation, number: int) -> Any:
+def actor(evaluation: EvaluationSettings, number: int) -> Any:
     """Return the host of this number; the first caller creates it, and it ends with the job."""
     import ray
 
     if number not in _actors:
-        made = ray.remote(Host).options(
+        made = ray.remote(EvaluationHost).options(
             name=f"kernelwright-host-{number}",
             get_if_exists=True,
             num_cpus=0,
@@ -133,7 +133,7 @@ def main() -> int:
     import ray
 
     try:
-        evaluation = Evaluation.read(Path(sys.argv[1]))
+        evaluation = EvaluationSettings.read(Path(sys.argv[1]))
         ray.init(address="auto", log_to_driver=False)
         for number in range(count()):
             chip = ray.get(actor(evaluation, number).chip.remote(), timeout=300)

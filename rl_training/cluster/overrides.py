@@ -6,7 +6,7 @@ configuration in tests/rl_training/test_verl.py.
 
 from dataclasses import dataclass
 
-from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.plan import ClusterPlan
 
 LOOP = "kernelwright"  # the agent loop's name
 _PAPERS = {
@@ -18,23 +18,23 @@ _PAPERS = {
 
 
 @dataclass(frozen=True)
-class Group:
+class OverrideGroup:
     purpose: str
     overrides: tuple[str, ...]
 
 
-def overrides_of(plan: Plan, held_out: bool) -> list[Group]:
+def overrides_of(plan: ClusterPlan, held_out: bool) -> list[OverrideGroup]:
     """Return the overrides of a plan, in groups. `held_out`: there are tasks to validate on."""
     groups = [
-        Group("the data", _data(plan, held_out)),
-        Group("the policy and its inference engine", _model(plan)),
-        Group("the reward", _reward(plan)),
-        Group(_PAPERS[plan.algorithm], _algorithm(plan)),
-        Group(_TRAINERS[plan.trainer], _trainer(plan)),
-        Group("the run", _run(plan, held_out)),
+        OverrideGroup("the data", _data(plan, held_out)),
+        OverrideGroup("the policy and its inference engine", _model(plan)),
+        OverrideGroup("the reward", _reward(plan)),
+        OverrideGroup(_PAPERS[plan.algorithm], _algorithm(plan)),
+        OverrideGroup(_TRAINERS[plan.trainer], _trainer(plan)),
+        OverrideGroup("the run", _run(plan, held_out)),
     ]
     if plan.own_loop:
-        groups.insert(3, Group("turns", _loop(plan)))
+        groups.insert(3, OverrideGroup("turns", _loop(plan)))
     return groups
 
 
@@ -45,7 +45,7 @@ _TRAINERS = {
 }
 
 
-def _data(plan: Plan, held_out: bool) -> tuple[str, ...]:
+def _data(plan: ClusterPlan, held_out: bool) -> tuple[str, ...]:
     return (
         "data.train_files='$HERE/train.parquet'",
         f"data.val_files='$HERE/{'test' if held_out else 'train'}.parquet'",
@@ -57,7 +57,7 @@ def _data(plan: Plan, held_out: bool) -> tuple[str, ...]:
     )
 
 
-def _model(plan: Plan) -> tuple[str, ...]:
+def _model(plan: ClusterPlan) -> tuple[str, ...]:
     tokens = plan.prompt_tokens + plan.response_tokens
     return (
         f"actor_rollout_ref.model.path='{plan.model}'",
@@ -76,7 +76,7 @@ def _model(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _reward(plan: Plan) -> tuple[str, ...]:
+def _reward(plan: ClusterPlan) -> tuple[str, ...]:
     found = (
         "reward.custom_reward_function.path='$HERE/reward.py'",
         "reward.custom_reward_function.name=compute_score",
@@ -96,14 +96,14 @@ def _reward(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _loop(plan: Plan) -> tuple[str, ...]:
+def _loop(plan: ClusterPlan) -> tuple[str, ...]:
     return (
         "actor_rollout_ref.rollout.agent.agent_loop_config_path='$HERE/agent_loop.yaml'",
         f"actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}",
     )
 
 
-def _algorithm(plan: Plan) -> tuple[str, ...]:
+def _algorithm(plan: ClusterPlan) -> tuple[str, ...]:
     # verl's "grpo" takes the last turn's reward for all of them; its other estimators take each sample's own.
     grpo = "grpo" if plan.turns == 1 else "grpo_vectorized"
     if plan.algorithm == "remax":
@@ -126,7 +126,7 @@ def _algorithm(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _trainer(plan: Plan) -> tuple[str, ...]:
+def _trainer(plan: ClusterPlan) -> tuple[str, ...]:
     mode = ("trainer.use_v1=True", f"trainer.v1.trainer_mode={plan.trainer}")
     if plan.trainer == "sync":
         # A group of which nothing is known is replaced; with one sample that is known it is learned from.
@@ -152,7 +152,7 @@ def _trainer(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _run(plan: Plan, held_out: bool) -> tuple[str, ...]:
+def _run(plan: ClusterPlan, held_out: bool) -> tuple[str, ...]:
     return (
         f"trainer.nnodes={plan.nodes}",
         f"trainer.n_gpus_per_node={plan.gpus}",

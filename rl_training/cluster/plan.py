@@ -14,7 +14,7 @@ SAMPLES = 16
 STALENESS = 2
 
 
-class Plan(Record):
+class ClusterPlan(Record):
     algorithm: Algorithm
     model: str
     engine: Engine = "vllm"

@@ -14,8 +14,8 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training import new_folder
 from kernelwright.rl_training.curation import parquet
 from kernelwright.rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row
-from kernelwright.rl_training.curation.samples import Dropped, Reading, TaskSamples, read
-from kernelwright.rl_training.curation.selection import Chosen, balanced, choose
+from kernelwright.rl_training.curation.samples import Dropped, SampleSet, TaskSamples, read
+from kernelwright.rl_training.curation.selection import SelectedSample, balanced, choose
 from kernelwright.rl_training.curation.split import closest, contaminated, held_out
 from kernelwright.rl_training.similarity import ALIKE, reference_shingles, shingles
 from kernelwright.rl_training.templating import template
@@ -25,7 +25,7 @@ SPLITS = ("train", "test")
 CONFIGS = ("sft", "preferences", "ranked", "tasks")
 
 
-class Settings(Record):
+class CurationSettings(Record):
     k: int = Field(default=2, ge=1)  # winners a task at most
     held_out_share: float = Field(default=0.2, ge=0, lt=1)
     seed: int = 0
@@ -33,11 +33,11 @@ class Settings(Record):
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitPart:
     """One part of the data set: for training, or held out."""
 
     tasks: list[TaskSamples]
-    chosen: list[Chosen]
+    chosen: list[SelectedSample]
 
     def rows(self) -> dict[str, list[Row]]:
         """Return the rows by the names of CONFIGS."""
@@ -56,10 +56,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Curated:
-    settings: Settings
+    settings: CurationSettings
     attempts: int
-    train: Part
-    test: Part
+    train: SplitPart
+    test: SplitPart
     dropped: Dropped
     contaminated: dict[str, str]  # task id -> evaluation task
     evaluation_tasks: int
@@ -67,14 +67,14 @@ class Curated:
 
     @property
     def closest_references(self) -> tuple[str, str, float] | None:
-        def of(part: Part) -> dict[str, frozenset[int]]:
+        def of(part: SplitPart) -> dict[str, frozenset[int]]:
             return {one.data.task.id: reference_shingles(one.data.task.source) for one in part.tasks}
 
         return closest(of(self.train), of(self.test))
 
     @property
     def closest_kernels(self) -> tuple[str, str, float] | None:
-        def of(part: Part) -> dict[str, frozenset[int]]:
+        def of(part: SplitPart) -> dict[str, frozenset[int]]:
             return {
                 f"{one.task.data.task.id} {one.sample.candidate.sha256[:8]}": shingles(
                     one.sample.candidate.source
@@ -85,7 +85,7 @@ class Curated:
         return closest(of(self.train), of(self.test))
 
 
-def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Settings) -> Curated:
+def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: CurationSettings) -> Curated:
     """Curate runs into a data set.
 
     Raises UsageError if there is nothing to learn from, or nothing can be held out; StorageError.
@@ -114,8 +114,8 @@ def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Se
     return Curated(
         settings=settings,
         attempts=reading.attempts,
-        train=Part(rest, train),
-        test=Part(held, test),
+        train=SplitPart(rest, train),
+        test=SplitPart(held, test),
         dropped=+dropped,
         contaminated=out,
         evaluation_tasks=len(evaluation),
@@ -155,7 +155,7 @@ def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
     }
 
 
-def _require_correct(tasks: Sequence[TaskSamples], reading: Reading, runs: Sequence[RunDatabase]) -> None:
+def _require_correct(tasks: Sequence[TaskSamples], reading: SampleSet, runs: Sequence[RunDatabase]) -> None:
     if not any(task.correct for task in tasks):
         what = "this run has" if len(runs) == 1 else f"these {len(runs)} runs have"
         why = "; ".join(f"{count} {reason}" for reason, count in reading.dropped.most_common(2))

@@ -5,15 +5,15 @@ from typing import Any
 
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.rl_training.curation.samples import Sample, TaskSamples
-from kernelwright.rl_training.curation.selection import Chosen
-from kernelwright.rl_training.environment.task_data import Winner
+from kernelwright.rl_training.curation.selection import SelectedSample
+from kernelwright.rl_training.environment.task_data import WinningKernel
 
 PAIRS = 4  # a task
 
 Row = dict[str, Any]
 
 
-def sft_row(chosen: Chosen) -> Row:
+def sft_row(chosen: SelectedSample) -> Row:
     """Return one prompt with one completion and its measurements."""
     sample, data = chosen.sample, chosen.task.data
     speedup = sample.speedup
@@ -74,7 +74,7 @@ def task_row(task: TaskSamples) -> Row:
     best = max(task.correct, key=lambda sample: sample.low, default=None)
     winner = None
     if best is not None and best.speedup is not None:
-        winner = Winner(candidate=best.candidate, speedup=best.speedup)
+        winner = WinningKernel(candidate=best.candidate, speedup=best.speedup)
     data = task.data.model_copy(update={"winner": winner})
     return {
         **_of_task(task),

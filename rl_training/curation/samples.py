@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from kernelwright.kernelbench.records import Candidate, Interval, Language
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt, LlmCall
+from kernelwright.results.store.records import LlmCall, RecordedAttempt
 from kernelwright.rl_training.environment.task_data import TaskData, work_of
 from kernelwright.rl_training.outcome import DECOY_SHARE, Outcome, counting
-from kernelwright.rl_training.replies import MODEL_AUTHOR, Written, recorded, without_model
+from kernelwright.rl_training.replies import MODEL_AUTHOR, PromptedReply, recorded, without_model
 
 Dropped = Counter[str]  # why -> how many
 
@@ -19,7 +19,7 @@ class Sample:
     run: str
     candidate: Candidate
     outcome: Outcome
-    written: Written
+    written: PromptedReply
 
     @property
     def speedup(self) -> Interval | None:
@@ -52,18 +52,18 @@ class TaskSamples:
 
 
 @dataclass
-class Reading:
+class SampleSet:
     tasks: list[TaskSamples] = field(default_factory=list)
     attempts: int = 0
     dropped: Dropped = field(default_factory=Counter)
 
 
-def read(runs: Iterable[RunDatabase]) -> Reading:
+def read(runs: Iterable[RunDatabase]) -> SampleSet:
     """Read the samples of runs. A task measured on the same chip in several runs is one task.
 
     Raises StorageError.
     """
-    reading = Reading()
+    reading = SampleSet()
     found: dict[tuple[str, str, str], TaskSamples] = {}
     for run in runs:
         target, calls = run.run.target, run.llm_calls()
@@ -90,7 +90,7 @@ def read(runs: Iterable[RunDatabase]) -> Reading:
 
 
 def _samples(
-    run: str, data: TaskData, attempts: Sequence[Attempt], calls: Sequence[LlmCall], dropped: Dropped
+    run: str, data: TaskData, attempts: Sequence[RecordedAttempt], calls: Sequence[LlmCall], dropped: Dropped
 ) -> list[Sample]:
     written = recorded(data.task.id, attempts, calls)
     samples: dict[str, Sample] = {}
@@ -126,7 +126,7 @@ def _joined(before: TaskSamples, more: Sequence[Sample], dropped: Dropped) -> Ta
     return TaskSamples(before.data, tuple(samples.values()))
 
 
-def _language(attempts: Sequence[Attempt]) -> Language:
+def _language(attempts: Sequence[RecordedAttempt]) -> Language:
     """Return the language of most kernels."""
     counts = Counter(a.candidate.language for a in attempts if a.candidate.language != "torch")
     return counts.most_common(1)[0][0] if counts else "cpp"

@@ -12,7 +12,7 @@ _CAP = 2  # times the median of the families' samples, that one family may have
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class SelectedSample:
     """A kept sample. `concise`: it has the shortest reasoning of its task, and is the fastest."""
 
     task: TaskSamples
@@ -24,13 +24,13 @@ class Chosen:
         return self.task.data.family
 
 
-def choose(tasks: Sequence[TaskSamples], most: int, alike: float, dropped: Dropped) -> list[Chosen]:
+def choose(tasks: Sequence[TaskSamples], most: int, alike: float, dropped: Dropped) -> list[SelectedSample]:
     """Choose at most `most` samples per task, the fastest first, none a near-duplicate of another."""
-    chosen: list[Chosen] = []
+    chosen: list[SelectedSample] = []
     for task in tasks:
         dropped["not correct"] += len(task.samples) - len(task.correct)
         concise = _concise(task.correct)
-        kept: list[Chosen] = []
+        kept: list[SelectedSample] = []
         for sample in _in_order(task.correct, concise):
             if sample.written.reasoning and sample is not concise:
                 dropped["its reasoning is not the shortest of its task, or the shortest not the fastest"] += 1
@@ -39,18 +39,18 @@ def choose(tasks: Sequence[TaskSamples], most: int, alike: float, dropped: Dropp
             elif len(kept) == most:
                 dropped[f"its task has {most} faster ones"] += 1
             else:
-                kept.append(Chosen(task, sample, sample is concise))
+                kept.append(SelectedSample(task, sample, sample is concise))
         chosen += kept
     return chosen
 
 
-def balanced(chosen: Sequence[Chosen], dropped: Dropped) -> list[Chosen]:
+def balanced(chosen: Sequence[SelectedSample], dropped: Dropped) -> list[SelectedSample]:
     """Balance families: none keeps more than twice the median count; its slowest samples are dropped."""
     counts = Counter(one.family for one in chosen)
     if not counts:
         return []
     cap = max(1, int(_CAP * statistics.median(counts.values())))
-    kept: list[Chosen] = []
+    kept: list[SelectedSample] = []
     for one in sorted(chosen, key=lambda one: -one.sample.low):
         if sum(other.family == one.family for other in kept) < cap:
             kept.append(one)
@@ -73,7 +73,7 @@ def _in_order(correct: Sequence[Sample], first: Sample | None) -> list[Sample]:
     return sorted(correct, key=lambda sample: (sample is not first, -sample.low))
 
 
-def _known(task: TaskSamples, sample: Sample, kept: Sequence[Chosen], alike: float) -> bool:
+def _known(task: TaskSamples, sample: Sample, kept: Sequence[SelectedSample], alike: float) -> bool:
     """Return True if a kept kernel is a near-duplicate: of this task, or of one with a similar reference.
 
     Kernels of different functions are not: what they share is the boilerplate of all such files.

@@ -41,10 +41,10 @@ class Schedules:
                 seen.add(made.sha256)
                 yield made
 
-    def some(self, chance: random.Random, count: int) -> list[Candidate]:
+    def some(self, rng: random.Random, count: int) -> list[Candidate]:
         """Return `count` distinct files at random, or all of them if there are fewer."""
         found: dict[str, Candidate] = {}
-        for values in chance.sample(every := list(product(*CHOICES.values())), len(every)):
+        for values in rng.sample(every := list(product(*CHOICES.values())), len(every)):
             made = self.candidate(dict(zip(CHOICES, values, strict=True)))
             found.setdefault(made.sha256, made)
             if len(found) == count:

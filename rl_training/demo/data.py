@@ -16,7 +16,7 @@ from kernelwright.rl_training.demo.grammar import DrawnTask, every_task
 from kernelwright.rl_training.demo.settings import DemoSettings
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.replies import without_model
-from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards import state_io
 
 
 class DemoTask(Record):
@@ -35,7 +35,7 @@ class DemoTask(Record):
         return TaskData(task=self.drawn.task, language="cpp", target=target, work=self.drawn.work)
 
 
-class _Kept(Record):
+class _StoredTasks(Record):
     tasks: tuple[DemoTask, ...]
 
 
@@ -48,19 +48,19 @@ class DemoTasks:
 def tasks_of(settings: DemoSettings, folder: Path) -> DemoTasks:
     """Return the tasks stored in the folder, or draw and trace them now. Raises StorageError."""
     kept_in = folder / "tasks.json"
-    found = kept.read(kept_in, _Kept)
+    found = state_io.read(kept_in, _StoredTasks)
     if found is None:
-        found = _Kept(tasks=tuple(_made(settings)))
-        kept.write(kept_in, found)
+        found = _StoredTasks(tasks=tuple(_made(settings)))
+        state_io.write(kept_in, found)
     by_kind = (tuple(task for task in found.tasks if task.held == held) for held in (False, True))
     return DemoTasks(*by_kind)
 
 
 def _made(settings: DemoSettings) -> Iterator[DemoTask]:
-    chance = random.Random(settings.data_seed)
-    tasks = every_task(chance)
+    rng = random.Random(settings.data_seed)
+    tasks = every_task(rng)
     sequences = sorted({task.sequence for task in tasks})
-    held = set(chance.sample(sequences, settings.held_sequences))
+    held = set(rng.sample(sequences, settings.held_sequences))
     known = [task for task in tasks if task.sequence not in held][: settings.known_tasks]
     tried = [task for task in tasks if task.sequence in held][: settings.tried_tasks]
     jobs = [(task, settings.files_a_task if task not in tried else 0) for task in [*known, *tried]]

@@ -23,13 +23,13 @@ from kernelwright.rl_training.demo.measured import MeasuredPool
 from kernelwright.rl_training.demo.policy import replies
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE, DemoSettings
 from kernelwright.rl_training.demo.teaching import BEGUN, SFT, teach
-from kernelwright.rl_training.demo.trial import Trial, Tried, files_of
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.demo.trial import PolicyTrial, Tried, files_of
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader
-from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards import state_io
+from kernelwright.rl_training.rewards.remeasure import Doubt
 from kernelwright.rl_training.rewards.scheme import SCHEMES
-from kernelwright.rl_training.rewards.surprise import Doubt
-from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
 from kernelwright.rl_training.tracking.run import tracked
 from kernelwright.rl_training.trainers import online_run
 from kernelwright.rl_training.trainers.checkpoints import POLICY
@@ -91,7 +91,7 @@ class Demo:
 
     def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
         folder = self.out / f"seed-{seed}"
-        done = kept.read(folder / "tried.json", Seed)
+        done = state_io.read(folder / "tried.json", Seed)
         if done is not None:
             return done
         rewarded = self._rl(seed, tasks.known[: self.settings.rewarded_tasks], target, pool, folder)
@@ -114,7 +114,7 @@ class Demo:
             evaluations=_submitted(folder / "rl"),
             seconds=seconds,
         )
-        kept.write(folder / "tried.json", found)
+        state_io.write(folder / "tried.json", found)
         return found
 
     def _rl(
@@ -122,7 +122,7 @@ class Demo:
     ) -> Path:
         self.say(f"seed {seed}: RL with measured speedups")
         data = [task.data(target) for task in rewarded]
-        world = Grader(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
+        grader = Grader(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
         chosen = OnlineSettings(
             model=str(folder / SFT / POLICY),
             steps=self.settings.rl_steps,
@@ -140,11 +140,11 @@ class Demo:
         with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
             finished = online_run.train(
                 lambda: load_policy(chosen.model),
-                lambda: Environment({each.task.id: each for each in data}, world),
+                lambda: TrainingEnvironment({each.task.id: each for each in data}, grader),
                 data,
                 chosen,
                 training.path,
-                [MetricsFile(training.path), Progress()],
+                [MetricsFile(training.path), ProgressPrinter()],
             )
         return finished.policy
 
@@ -152,7 +152,7 @@ class Demo:
         self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, policies: dict[str, Path]
     ) -> list[Tried]:
         self.say(f"seed {seed}: trial of policies, random schedules and enumeration")
-        trial, most = Trial(pool, self.settings.tries), max(self.settings.tries)
+        trial, most = PolicyTrial(pool, self.settings.tries), max(self.settings.tries)
         chosen = self._tried_tasks(tasks)
         prompts = [[m.model_dump() for m in _first_prompt(task, target)] for task in chosen]
         found: list[Tried] = []
@@ -165,7 +165,7 @@ class Demo:
             every = list(task.schedules.all())[: None if self.settings.every_schedule else most]
             found.append(trial.of("random schedules", seed, task, every))
             found.append(trial.of("enumeration", seed, task, every, in_order=True))
-            found.append(Trial(pool, (len(every),)).of("all schedules", seed, task, every))
+            found.append(PolicyTrial(pool, (len(every),)).of("all schedules", seed, task, every))
         return found
 
 

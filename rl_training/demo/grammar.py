@@ -69,14 +69,14 @@ class DrawnTask(Record):
         return Work(input_bytes=self.inputs * matrix, weight_bytes=0, output_bytes=written, flops=0)
 
 
-def every_task(chance: random.Random) -> list[DrawnTask]:
+def every_task(rng: random.Random) -> list[DrawnTask]:
     """Return each sequence of operations with random numbers, in a random order."""
     found = [
-        _task(sequence, [chance.choice(_NUMBERS) if part in _WITH_NUMBER else "" for part in sequence])
+        _task(sequence, [rng.choice(_NUMBERS) if part in _WITH_NUMBER else "" for part in sequence])
         for sequence in product(FIRST, CORES, LAST)
         if _is_one(sequence)
     ]
-    chance.shuffle(found)
+    rng.shuffle(found)
     return found
 
 

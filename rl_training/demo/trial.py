@@ -33,7 +33,7 @@ class Tried(Record):
 
 
 @dataclass(frozen=True)
-class Trial:
+class PolicyTrial:
     pool: Pool
     tries: Sequence[int]
 

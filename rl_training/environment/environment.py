@@ -11,11 +11,11 @@ from kernelwright.rl_training.exemplars import ExemplarStore, contrastive_sectio
 
 
 @dataclass
-class Environment:
+class TrainingEnvironment:
     """Environment of a policy. `seed`: of the exemplars in prompts."""
 
     tasks: Mapping[str, TaskData]
-    world: Grader
+    grader: Grader
     turns: int = 1
     exemplars: ExemplarStore = field(default_factory=ExemplarStore)
     shown: int = 0
@@ -28,6 +28,6 @@ class Environment:
         """
         section = ""
         if self.shown:
-            chance = random.Random(f"{self.seed} {draw}")
-            section = contrastive_section(self.exemplars.draw(task, chance, self.shown))
-        return Rollout(self.tasks[task], self.world, self.turns, section)
+            rng = random.Random(f"{self.seed} {draw}")
+            section = contrastive_section(self.exemplars.draw(task, rng, self.shown))
+        return Rollout(self.tasks[task], self.grader, self.turns, section)

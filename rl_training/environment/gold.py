@@ -33,18 +33,18 @@ class GoldCheck(Record):
     problems: tuple[str, ...]
 
 
-def gold_check(world: Grader, data: TaskData) -> GoldCheck:
+def gold_check(grader: Grader, data: TaskData) -> GoldCheck:
     """Run the gold check of a task."""
-    nothing = world.scheme(RewardInput(_wrong(world, data).outcome, "")).value
+    nothing = grader.scheme(RewardInput(_wrong(grader, data).outcome, "")).value
     problems = []
-    winner = _judged(world, data, data.winner.candidate.source) if data.winner is not None else None
+    winner = _judged(grader, data, data.winner.candidate.source) if data.winner is not None else None
     if winner is not None and data.winner is not None:
         problems += _of_winner(winner, data.winner.speedup.low, nothing)
     source = renamed(data.task.source)
     tried = {
-        "as it stands": _judged(world, data, data.task.source),
-        "renamed": _judged(world, data, source),
-        "disguised": _judged(world, data, _DISGUISE[data.language] + source),
+        "as it stands": _judged(grader, data, data.task.source),
+        "renamed": _judged(grader, data, source),
+        "disguised": _judged(grader, data, _DISGUISE[data.language] + source),
     }
     for how, judged in tried.items():
         reward = judged.reward.value
@@ -77,10 +77,10 @@ def _of_winner(winner: GradedReply, stored_low: float, nothing: float | None) ->
     return problems
 
 
-def _wrong(world: Grader, data: TaskData) -> GradedReply:
-    return _judged(world, data, "")
+def _wrong(grader: Grader, data: TaskData) -> GradedReply:
+    return _judged(grader, data, "")
 
 
-def _judged(world: Grader, data: TaskData, source: str) -> GradedReply:
+def _judged(grader: Grader, data: TaskData, source: str) -> GradedReply:
     asked = asked_for(data.situation, data.language, (), None)
-    return world.begin(data, asked, f"```python\n{source}\n```\n").result()
+    return grader.begin(data, asked, f"```python\n{source}\n```\n").result()

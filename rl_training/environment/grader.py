@@ -17,9 +17,9 @@ from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.outcome import Outcome, failed, outcome_of
 from kernelwright.rl_training.rewards.hacks import Case, HackMemory
+from kernelwright.rl_training.rewards.remeasure import BestSoFar, Doubt, lower
 from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.scheme import Reward, Scheme
-from kernelwright.rl_training.rewards.surprise import BestSoFar, Doubt, lower
 
 _SHOWN = 20_000  # characters of a reply that holds no file, kept as its source
 
@@ -129,7 +129,7 @@ class Grader:
 class PendingReply:
     """A reply under evaluation."""
 
-    world: Grader
+    grader: Grader
     data: TaskData
     candidate: Candidate
     usable: bool
@@ -139,24 +139,24 @@ class PendingReply:
 
     def result(self) -> GradedReply:
         """Wait for the verdict. A failure of the evaluator is an outcome, not an exception."""
-        world, task = self.world, self.data.task
-        found = world.evaluation(self.data, self.candidate, self.found)
+        grader, task = self.grader, self.data.task
+        found = grader.evaluation(self.data, self.candidate, self.found)
         outcome = found if isinstance(found, Outcome) else outcome_of(found)
         repeats = None
-        if world.hacks is not None and self.usable:
-            repeats = world.hacks.caught(task.id, self.candidate.sha256, self.candidate.source, outcome)
+        if grader.hacks is not None and self.usable:
+            repeats = grader.hacks.caught(task.id, self.candidate.sha256, self.candidate.source, outcome)
         source = self.candidate.source if self.usable else ""
         seen = RewardInput(outcome, source, self.earlier, repeats.candidate if repeats is not None else "")
         attempt = None
         if not isinstance(found, Outcome):
             attempt = Attempt(self.candidate, found, self._profile(found))
-        return GradedReply(self.candidate, self.usable, outcome, world.scheme(seen), attempt, repeats)
+        return GradedReply(self.candidate, self.usable, outcome, grader.scheme(seen), attempt, repeats)
 
     def _profile(self, evaluation: Evaluation) -> Profile | None:
         if not self.profiled:
             return None
         try:
-            return self.world.pool.profile(self.data.task, self.candidate, evaluation)
+            return self.grader.pool.profile(self.data.task, self.candidate, evaluation)
         except InfrastructureError:
             return None  # the verdict stands
 

@@ -26,10 +26,10 @@ class Rollout:
     """
 
     def __init__(
-        self, data: TaskData, world: Grader, turns: int = 1, section: str = "", origin: str = "policy"
+        self, data: TaskData, grader: Grader, turns: int = 1, section: str = "", origin: str = "policy"
     ) -> None:
         assert turns >= 1
-        self.data, self.world, self.origin = data, world, origin
+        self.data, self.grader, self.origin = data, grader, origin
         self.ended = ""  # why there are no more turns
         self._most = turns
         self._section = section
@@ -51,9 +51,9 @@ class Rollout:
     def _prompt(self) -> tuple[Message, ...]:
         """Prompt, fixed until it is answered even if others are caught in the meantime."""
         cases = list(self._caught)
-        if self.world.hacks is not None:
+        if self.grader.hacks is not None:
             known = {case.candidate for case in cases}
-            cases += [c for c in self.world.hacks.warnings(self.data.task.id) if c.candidate not in known]
+            cases += [c for c in self.grader.hacks.warnings(self.data.task.id) if c.candidate not in known]
         sections = ([self._section] if not self._turns else []) + ([warning(cases)] if cases else [])
         return extended(self._asked.messages, [text for text in sections if text])
 
@@ -65,7 +65,7 @@ class Rollout:
         assert not self.ended
         earlier = [turn.outcome for turn in self._turns]
         more = len(self._turns) + 1 < self._most
-        return self.world.begin(self.data, self._asked, reply, self._history, earlier, profiled=more)
+        return self.grader.begin(self.data, self._asked, reply, self._history, earlier, profiled=more)
 
     def finish(self, pending: PendingReply, reply: str, reasoning: str = "") -> Turn:
         judged = pending.result()

@@ -6,12 +6,12 @@ from kernelwright.agent.llm.prompting import Situation
 from kernelwright.kernelbench.operator_families import operator_families
 from kernelwright.kernelbench.records import Candidate, Interval, Language, Record, Target, Task, Work
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 from kernelwright.results.summary import best_attempt
 from kernelwright.rl_training.outcome import outcome_of
 
 
-class Winner(Record):
+class WinningKernel(Record):
     """The best kernel of a run, and its speedup over eager."""
 
     candidate: Candidate
@@ -24,7 +24,7 @@ class TaskData(Record):
     target: Target
     work: Work
     lessons: tuple[str, ...] = ()
-    winner: Winner | None = None
+    winner: WinningKernel | None = None
 
     @property
     def situation(self) -> Situation:
@@ -53,11 +53,11 @@ def tasks_of(run: RunDatabase, language: Language = "cpp") -> Iterator[TaskData]
         speedup = best.evaluation.speedup if best is not None else None
         winner = None
         if best is not None and speedup is not None and speedup.eager is not None:
-            winner = Winner(candidate=best.candidate, speedup=speedup.eager)
+            winner = WinningKernel(candidate=best.candidate, speedup=speedup.eager)
         yield TaskData(task=entry.task, language=language, target=target, work=work, winner=winner)
 
 
-def work_of(attempts: Sequence[Attempt]) -> Work | None:
+def work_of(attempts: Sequence[RecordedAttempt]) -> Work | None:
     """Return the work from a profile, with all moved bytes as input, since prompts give only the sum."""
     for attempt in attempts:
         profile = attempt.profile

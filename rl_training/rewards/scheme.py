@@ -27,7 +27,7 @@ from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.outcome import DECOY_SHARE
 from kernelwright.rl_training.rewards.returns import discounted
 from kernelwright.rl_training.rewards.reward_input import RewardInput
-from kernelwright.rl_training.rewards.terms import Correct, Coverage, Milestones, SpeedupTerm, Term
+from kernelwright.rl_training.rewards.terms import Correct, CoverageTerm, Milestones, SpeedupTerm, Term
 from kernelwright.rl_training.trajectory import RewardTerm
 
 
@@ -85,7 +85,7 @@ SCHEMES: Mapping[str, Scheme] = {
         terms=(
             Correct(weight=0.5),
             SpeedupTerm(weight=0.5, form="clipped", most=3.0),
-            Coverage(weight=0.5),
+            CoverageTerm(weight=0.5),
         )
     ),
     "cuda-agent": Scheme(terms=(Milestones(),)),

@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from kernelwright.kernelbench.records import Record
-from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards import state_io
 
 CLIP = 1.5
 
@@ -54,9 +54,9 @@ class Running(Record):
 
     def save(self, path: Path) -> None:
         """Save the statistics. Raises StorageError."""
-        kept.write(path, self)
+        state_io.write(path, self)
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Load the statistics of a run, or new ones if there are none. Raises StorageError."""
-        return kept.read(path, cls) or cls()
+        return state_io.read(path, cls) or cls()

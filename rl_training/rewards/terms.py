@@ -72,7 +72,7 @@ class Milestones(_Term):
         return self._is(3.0 if beats_both else 2.0 if beats_eager else 1.0, **known)
 
 
-class Coverage(_Term):
+class CoverageTerm(_Term):
     term: Literal["coverage"] = "coverage"
 
     def __call__(self, seen: RewardInput) -> RewardTerm:
@@ -112,6 +112,6 @@ class Progress(_Term):
 
 
 Term = Annotated[
-    Correct | SpeedupTerm | Milestones | Coverage | Deviation | Length | Progress,
+    Correct | SpeedupTerm | Milestones | CoverageTerm | Deviation | Length | Progress,
     Field(discriminator="term"),
 ]

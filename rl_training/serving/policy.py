@@ -14,7 +14,7 @@ from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.trainers.policy import ADAPTER, base_of, load_policy, load_tokenizer
 
 
-class Policy(Record):
+class ServedPolicy(Record):
     """A policy to serve. `samples`: it samples; otherwise each token is the likeliest, at any temperature.
 
     For a folder of adapters, `base` is the model that they belong to, and `rank` is theirs.
@@ -31,7 +31,7 @@ class Policy(Record):
         return str(self.folder)
 
 
-def policy_in(folder: Path) -> Policy:
+def policy_in(folder: Path) -> ServedPolicy:
     """Check and return the policy in a folder.
 
     Raises UsageError if it could not answer a coder, MissingPrerequisite without transformers.
@@ -40,7 +40,7 @@ def policy_in(folder: Path) -> Policy:
         raise UsageError(f"the folder {folder} does not exist", "give the folder of a trained model")
     base = base_of(folder) if (folder / ADAPTER).exists() else None
     load_tokenizer(str(folder))
-    return Policy(
+    return ServedPolicy(
         folder=folder.resolve(),
         samples=_samples(folder if base is None else Path(base)),
         base=base,
@@ -49,7 +49,7 @@ def policy_in(folder: Path) -> Policy:
 
 
 @contextmanager
-def whole(policy: Policy) -> Iterator[Policy]:
+def whole(policy: ServedPolicy) -> Iterator[ServedPolicy]:
     """Merge adapters with their model into a temporary folder, for a server that takes no adapters.
 
     In float32: an adapter moves weights by less than bf16 can represent. Raises StorageError, UsageError.
@@ -68,7 +68,7 @@ def whole(policy: Policy) -> Iterator[Policy]:
                 f"{place} cannot be written: {error.strerror or error}", "set TMPDIR to a larger disk"
             ) from error
         del merged
-        yield Policy(folder=place, samples=_samples(place))
+        yield ServedPolicy(folder=place, samples=_samples(place))
 
 
 def _samples(folder: Path) -> bool:

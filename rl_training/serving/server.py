@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, UsageError
-from kernelwright.rl_training.serving.policy import Policy, whole
+from kernelwright.rl_training.serving.policy import ServedPolicy, whole
 
 Backend = Literal["transformers", "vllm"]
 
@@ -37,7 +37,7 @@ class PolicyServer:
     """Context in which the server process runs; it is always stopped at the end."""
 
     def __init__(
-        self, policy: Policy, backend: Backend, host: str, port: int, options: Sequence[str] = ()
+        self, policy: ServedPolicy, backend: Backend, host: str, port: int, options: Sequence[str] = ()
     ) -> None:
         """Prepare the server. `options`: the backend's own.
 
@@ -114,7 +114,7 @@ class PolicyServer:
             self._process.wait()
 
 
-def _served(policy: Policy) -> list[str]:
+def _served(policy: ServedPolicy) -> list[str]:
     """Return the arguments that select the model. Adapters, which only vLLM takes, use the policy's name."""
     if policy.base is None:
         return [policy.name]

@@ -27,7 +27,7 @@ class MetricsFile(TrainerCallback):
         append(self.path, record_text(Point(step=state.global_step, time=now(), values=values)))
 
 
-class Progress(TrainerCallback):
+class ProgressPrinter(TrainerCallback):
     """Callback that prints some twenty lines over a training to stderr."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ _ALIKE, _THE_SAME = "rewards of a group are all alike", "replies do not vary"
 _END_OF_LEARNING = (_ALIKE, _THE_SAME)  # which success comes to, too
 
 
-class Limits(Record):
+class HealthLimits(Record):
     """Limits of a healthy run; `patience` consecutive batches of replies beyond one end it."""
 
     valid_fraction: float = Field(default=0.02, ge=0, le=1)  # at least, of replies that something is known of
@@ -49,7 +49,7 @@ class CollapseGuard(TrainerCallback):
     It uses only the logs of the training, which its checkpoints contain.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: HealthLimits) -> None:
         self._limits = limits
         self.settled = ""
 

@@ -21,10 +21,10 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.rewards.scheme import Scheme
-from kernelwright.rl_training.trainers import leftover_lunch
+from kernelwright.rl_training.trainers import a_lol
+from kernelwright.rl_training.trainers.a_lol import Variant
 from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
 from kernelwright.rl_training.trainers.guards import StopAtNaN
-from kernelwright.rl_training.trainers.leftover_lunch import Variant
 from kernelwright.rl_training.trainers.log_probs import Encoded, encode, padded, token_log_probs
 from kernelwright.rl_training.trainers.policy import LoraSettings, Policy, keep_base
 from kernelwright.rl_training.trainers.precision import Precision, autocasts, require_learnable
@@ -61,7 +61,7 @@ class OfflineSettings(Record):
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedReplies:
     """Sample of RRHF: the replies to one prompt."""
 
     replies: tuple[Encoded, ...]
@@ -120,7 +120,7 @@ class OfflineTrainer(WholeCheckpoints, Trainer, ABC):
 
 
 class RankingTrainer(OfflineTrainer):
-    def collate(self, samples: Sequence[Ranked]) -> dict[str, torch.Tensor]:
+    def collate(self, samples: Sequence[RankedReplies]) -> dict[str, torch.Tensor]:
         prompts = [number for number, one in enumerate(samples) for _ in one.replies]
         return {
             **padded([reply for one in samples for reply in one.replies], self.pad),
@@ -137,7 +137,7 @@ class RankingTrainer(OfflineTrainer):
         return found.loss
 
 
-class LeftoverLunchTrainer(OfflineTrainer):
+class ALolTrainer(OfflineTrainer):
     def __init__(self, *given: Any, settings: OfflineSettings, **others: Any) -> None:
         self.settings = settings
         super().__init__(*given, **others)
@@ -158,7 +158,7 @@ class LeftoverLunchTrainer(OfflineTrainer):
         clip, beta = self.settings.clip, self.settings.beta
         clipped = (whole.exp() - 1).abs() > clip
         self.measured("clipped_share", clipped.float().mean().item())
-        return leftover_lunch.loss(
+        return a_lol.loss(
             Variant(self.settings.method), log_probs, reference, inputs["advantages"], clip, beta
         )
 
@@ -178,7 +178,7 @@ def samples_of(
         too_long += fits.count(False)
         short = [(reply, r) for reply, r, ok in zip(replies, one.rewards, fits, strict=True) if ok]
         if short:
-            kept.append(Ranked(*zip(*short, strict=True)))
+            kept.append(RankedReplies(*zip(*short, strict=True)))
     if not kept:
         raise UsageError(
             f"none of {too_long} replies has at most {most} tokens with its prompt",
@@ -192,7 +192,7 @@ def samples_of(
         return Samples(drawn, sum(len(one.replies) for one in kept), too_long)
     better, advantages = _better(policy, kept, device, autocasts(settings.precision))
     _require(bool(better), "no reply is better than the value of its prompt", too_long, most)
-    order = leftover_lunch.drawn(torch.tensor(advantages), count, settings.seed)
+    order = a_lol.drawn(torch.tensor(advantages), count, settings.seed)
     return Samples([better[index] for index in order], len(better), too_long)
 
 
@@ -229,21 +229,21 @@ def train(
     if settings.method == RRHF:
         trainer = RankingTrainer(policy, samples, arguments, callbacks=listening)
     else:
-        trainer = LeftoverLunchTrainer(policy, samples, arguments, callbacks=listening, settings=settings)
+        trainer = ALolTrainer(policy, samples, arguments, callbacks=listening, settings=settings)
     trainer.remove_callback(PrinterCallback)  # which writes to stdout
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     return trainer.save_policy()
 
 
 def _better(
-    policy: Policy, kept: Sequence[Ranked], device: str, autocast: bool
+    policy: Policy, kept: Sequence[RankedReplies], device: str, autocast: bool
 ) -> tuple[list[Better], list[float]]:
     """Return the replies with an advantage above 0, and these advantages."""
     pairs = [(reply, reward) for one in kept for reply, reward in zip(one.replies, one.rewards, strict=True)]
     policy.model.to(device).eval()
     seen = [_by_reference(policy, reply, device, autocast) for reply, _ in pairs]
     rewards = torch.tensor([reward for _, reward in pairs])
-    values = leftover_lunch.values(torch.stack([feature for _, feature in seen]), rewards)
+    values = a_lol.values(torch.stack([feature for _, feature in seen]), rewards)
     better = [
         Better(reply, advantage, reference)
         for (reply, _), (reference, _), advantage in zip(
@@ -266,11 +266,11 @@ def _by_reference(
     return log_probs[0].cpu(), found.hidden_states[-1][0, reply.prompt - 1].float().cpu()
 
 
-def _shuffled(kept: Sequence[Ranked], count: int, seed: int) -> list[Ranked]:
+def _shuffled(kept: Sequence[RankedReplies], count: int, seed: int) -> list[RankedReplies]:
     """Return samples in equal numbers, shuffled again for each pass."""
-    chance, drawn = random.Random(seed), list[Ranked]()
+    rng, drawn = random.Random(seed), list[RankedReplies]()
     while len(drawn) < count:
-        drawn += chance.sample(kept, len(kept))
+        drawn += rng.sample(kept, len(kept))
     return drawn[:count]
 
 

@@ -22,11 +22,11 @@ from trl import GRPOConfig, GRPOTrainer
 from kernelwright.agent.llm.model import Message
 from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.rl_training import trajectory
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.exemplars import ExemplarStore
+from kernelwright.rl_training.rewards.remeasure import BestSoFar
 from kernelwright.rl_training.rewards.smoothing import Running
-from kernelwright.rl_training.rewards.surprise import BestSoFar
 from kernelwright.rl_training.trainers.advantages import Credited, advantages
 from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
 from kernelwright.rl_training.trainers.settings import OnlineSettings
@@ -69,7 +69,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         model: Any,
         tokenizer: Any,
         rows: Any,
-        environment: Environment,
+        environment: TrainingEnvironment,
         settings: OnlineSettings,
         args: GRPOConfig,
         callbacks: Sequence[Any] = (),
@@ -229,7 +229,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         rewards: Sequence[float | None] = made.rewards
         if self.settings.smooth:
             rewards = self.running.smoothed(rewards)
-        returns = self.environment.world.scheme.returns(rewards)
+        returns = self.environment.grader.scheme.returns(rewards)
         samples = [
             _Sampled(each, Credited(value, 0, turn, greedy))
             for turn, (value, each) in enumerate(zip(returns, generated, strict=True))
@@ -250,13 +250,13 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
 
     def save_with(self, checkpoint: Path) -> None:
         self.running.save(checkpoint / "running.json")
-        self.environment.world.best.save(checkpoint / "best.json")
+        self.environment.grader.best.save(checkpoint / "best.json")
         self.environment.exemplars.save(checkpoint / "exemplars.json")
 
     def load_from(self, checkpoint: Path) -> None:
         """Restore the state of rewards and prompts. Raises StorageError."""
         self.running = Running.load(checkpoint / "running.json")
-        self.environment.world.best = BestSoFar.load(checkpoint / "best.json")
+        self.environment.grader.best = BestSoFar.load(checkpoint / "best.json")
         self.environment.exemplars = ExemplarStore.load(checkpoint / "exemplars.json")
 
 

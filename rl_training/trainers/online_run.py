@@ -17,11 +17,11 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments
 from kernelwright.rl_training.trainers.checkpoints import last_good
-from kernelwright.rl_training.trainers.collapse import Collapsed, CollapseGuard, Limits, restored
+from kernelwright.rl_training.trainers.collapse import Collapsed, CollapseGuard, HealthLimits, restored
 from kernelwright.rl_training.trainers.guards import StopAtNaN
 from kernelwright.rl_training.trainers.online import OnlineTrainer
 from kernelwright.rl_training.trainers.policy import Policy, keep_base
@@ -40,12 +40,12 @@ class Finished:
 
 def train(
     load: Callable[[], Policy],
-    environment: Callable[[], Environment],
+    environment: Callable[[], TrainingEnvironment],
     tasks: Sequence[TaskData],
     settings: OnlineSettings,
     out: Path,
     callbacks: Sequence[Any] = (),
-    limits: Limits | None = None,
+    limits: HealthLimits | None = None,
     reporting: Mapping[str, str] = NOT_TRACKED,
 ) -> Finished:
     """Train and write the policy, resuming from the last checkpoint in `out`.
@@ -57,7 +57,7 @@ def train(
     if len(tasks) < 1:
         raise UsageError("no task to train on", "give runs or a data set with tasks")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # of rollout_func
-    limits = limits or Limits()
+    limits = limits or HealthLimits()
     for attempt in range(settings.restores + 1):
         guard = CollapseGuard(limits)
         watching = [StopAtNaN(), guard, _Slower(_LESS**attempt), *callbacks]
@@ -85,11 +85,11 @@ def train(
 
 def rows(tasks: Sequence[TaskData], settings: OnlineSettings) -> Dataset:
     """Return a row for each group, in the order of training: the tasks in turn, reshuffled for each pass."""
-    chance = random.Random(settings.seed)
+    rng = random.Random(settings.seed)
     groups = settings.steps * settings.batch // settings.group
     order: list[TaskData] = []
     while len(order) < groups:
-        order += chance.sample(list(tasks), len(tasks))
+        order += rng.sample(list(tasks), len(tasks))
     return Dataset.from_list(
         [
             {"prompt": [{"role": "user", "content": data.task.id}], "task": data.task.id, "draw": draw}
@@ -107,7 +107,7 @@ def _with_policy(collapse: Collapsed, trainer: OnlineTrainer, kept: Path | None)
     return Collapsed(f"{collapse.message}; {written} is the policy of {kept.name}", collapse.healthy)
 
 
-def _arguments(settings: OnlineSettings, common: Mapping[str, Any], limits: Limits) -> GRPOConfig:
+def _arguments(settings: OnlineSettings, common: Mapping[str, Any], limits: HealthLimits) -> GRPOConfig:
     # A collapse shows after `patience` batches, and the last checkpoint from before it must still be there.
     steps = limits.patience * settings.updates_per_batch
     checkpoints = max(common["save_total_limit"], math.ceil(steps / settings.save_every) + 1)

@@ -16,7 +16,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankingLoss:
     loss: torch.Tensor  # scalar, with a gradient
     ranking: float  # L_rank
     best: float  # L_ft
@@ -28,7 +28,7 @@ def length_normalized(log_probs: torch.Tensor, reply: torch.Tensor) -> torch.Ten
     return log_probs.sum(-1) / reply.sum(-1).clamp(min=1)
 
 
-def rrhf(scores: torch.Tensor, rewards: torch.Tensor, prompts: torch.Tensor) -> Ranking:
+def rrhf(scores: torch.Tensor, rewards: torch.Tensor, prompts: torch.Tensor) -> RankingLoss:
     """Compute the loss, a mean over prompts. Of equally good best replies the first is the best.
 
     scores p (N,) float, rewards r (N,), prompts (N,) int: only replies to the same prompt are compared.
@@ -40,4 +40,4 @@ def rrhf(scores: torch.Tensor, rewards: torch.Tensor, prompts: torch.Tensor) -> 
     firsts = [torch.where(prompts == group, rewards, -torch.inf).argmax() for group in groups]
     best = -scores[torch.stack(firsts)].mean()
     right = ((excess < 0) & pairs).sum() / pairs.sum()
-    return Ranking(ranking + best, ranking.item(), best.item(), right.item())
+    return RankingLoss(ranking + best, ranking.item(), best.item(), right.item())

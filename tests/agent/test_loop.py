@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
-from kernelwright.agent.loop import Loop
+from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
 from kernelwright.agent.search import Refine, Request, Stop, StopRules
 from kernelwright.agent.tuner.advise import fallback_advice
@@ -113,8 +113,8 @@ def loop(
     rounds: int = 3,
     stop: str | None = None,
     evaluations: int | None = None,
-) -> Loop:
-    return Loop(
+) -> TaskLoop:
+    return TaskLoop(
         {"": Numbers()},
         Refine(judge, StopRules(rounds=rounds)),
         evaluator,
@@ -271,8 +271,8 @@ class Samples(Coder):
         return candidate
 
 
-def at_once(coder: Samples, evaluator: ScriptedEvaluator, notes: Notes) -> Loop:
-    return Loop({"": coder}, AllAtOnce(), evaluator, Evaluations(), ("eager",), notes, lambda task: None)
+def at_once(coder: Samples, evaluator: ScriptedEvaluator, notes: Notes) -> TaskLoop:
+    return TaskLoop({"": coder}, AllAtOnce(), evaluator, Evaluations(), ("eager",), notes, lambda task: None)
 
 
 def test_what_is_asked_for_at_a_time_is_recorded_in_its_order() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner import gaussian_process
-from kernelwright.agent.tuner.gaussian_process import Measured, Posterior, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Posterior, TimedSchedule, measured, timed
 from kernelwright.kernelbench.records import Candidate
 from tests.helpers.attempts import over_eager, slower
 
@@ -18,7 +18,7 @@ NOISE = 0.15
 BLOCKS = ("64", "256", "1024", "4096", "16384")
 
 
-def posterior(measured: Sequence[Measured], spread: float = 0.1) -> Posterior:
+def posterior(measured: Sequence[TimedSchedule], spread: float = 0.1) -> Posterior:
     return Posterior(measured, lambda knob, value: spread, lambda schedules: [0.0] * len(schedules))
 
 
@@ -35,14 +35,14 @@ def test_many_noisy_measurements_find_what_each_of_them_cannot() -> None:
     by_numbers, by_posterior, chance = 0, 0, Random(0)
     every = [schedule(*values) for values in product(("512", "256"), BLOCKS, ("off", "on"))]
     for _ in range(50):
-        found = [Measured(each, true_speed(each) + chance.gauss(0, NOISE), NOISE) for each in every]
+        found = [TimedSchedule(each, true_speed(each) + chance.gauss(0, NOISE), NOISE) for each in every]
         by_numbers += true_speed(max(found, key=lambda one: one.speed).schedule) == pytest.approx(0.25)
         by_posterior += true_speed(found[posterior(found).best].schedule) == pytest.approx(0.25)
     assert by_posterior > 40 > by_numbers
 
 
 def test_what_is_exactly_known_is_believed() -> None:
-    found = [Measured(schedule("512"), 0.2, 0.0), Measured(schedule("256"), 0.0, 0.0)]
+    found = [TimedSchedule(schedule("512"), 0.2, 0.0), TimedSchedule(schedule("256"), 0.0, 0.0)]
     known = posterior(found)
     assert known.best == 0
     [guess] = known.guesses(schedule("512"), [schedule("256")])
@@ -52,7 +52,7 @@ def test_what_is_exactly_known_is_believed() -> None:
 
 
 def test_a_knob_that_lost_elsewhere_is_expected_to_lose_here() -> None:
-    found = [Measured(schedule("512"), 0.0, 0.02), Measured(schedule("256"), -0.3, 0.02)]
+    found = [TimedSchedule(schedule("512"), 0.0, 0.02), TimedSchedule(schedule("256"), -0.3, 0.02)]
     same, other = posterior(found).guesses(
         schedule("512"), [schedule("512", "16384"), schedule("256", "16384")]
     )
@@ -61,7 +61,7 @@ def test_a_knob_that_lost_elsewhere_is_expected_to_lose_here() -> None:
 
 
 def test_more_is_hoped_of_what_may_do_more_and_of_values_farther_from_what_is_known() -> None:
-    found = [Measured(schedule("512"), 0.0, 0.05), Measured(schedule("512", "256"), -0.05, 0.05)]
+    found = [TimedSchedule(schedule("512"), 0.0, 0.05), TimedSchedule(schedule("512", "256"), -0.05, 0.05)]
     wide, narrow = (
         posterior(found, spread).guesses(schedule("512"), [schedule("512", "16384")])[0]
         for spread in (0.2, 0.05)
@@ -77,20 +77,23 @@ def test_what_was_believed_before_gives_way_to_measurements() -> None:
     def before(schedules: Sequence[Mapping[str, str]]) -> list[float]:
         return [0.2 if each["vector"] == "256" else 0.0 for each in schedules]
 
-    none = Posterior([Measured(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
+    none = Posterior([TimedSchedule(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
     assert none.guesses(wide, [narrow])[0].expected == pytest.approx(math.exp(0.2))
-    found = [Measured(wide, 0.0, 0.05), *(Measured(schedule("256", b), -0.1, 0.05) for b in BLOCKS)]
+    found = [TimedSchedule(wide, 0.0, 0.05), *(TimedSchedule(schedule("256", b), -0.1, 0.05) for b in BLOCKS)]
     assert Posterior(found, lambda knob, value: 0.1, before).best == 0
 
 
 def test_a_knob_that_only_one_of_two_has_teaches_nothing_of_the_other() -> None:
-    found = [Measured(schedule("512"), 0.0, 0.05)]
+    found = [TimedSchedule(schedule("512"), 0.0, 0.05)]
     [same, without] = posterior(found).guesses(schedule("512"), [schedule("512"), {"vector": "512"}])
     assert same.hoped < without.hoped
 
 
 def test_after_a_large_gain_more_is_hoped_of_other_moves() -> None:
-    found = [Measured(schedule("512"), 0.0, 0.02), Measured(schedule("512", "4096"), math.log(1.5), 0.02)]
+    found = [
+        TimedSchedule(schedule("512"), 0.0, 0.02),
+        TimedSchedule(schedule("512", "4096"), math.log(1.5), 0.02),
+    ]
     known = posterior(found, spread=0.05)
     assert known.best == 1
     [guess] = known.guesses(schedule("512", "4096"), [schedule("512", "4096", "on")])

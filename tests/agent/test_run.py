@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernelwright.agent.config import RunConfig
-from kernelwright.agent.loop import Loop
+from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.recorder import Stopped
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.errors import StorageError, UsageError
@@ -188,7 +188,7 @@ class Endless:
 def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Task] = []
 
-    def optimize(self: Loop, task: Task, history: object) -> str:
+    def optimize(self: TaskLoop, task: Task, history: object) -> str:
         taken.append(task)
         if task.id == "file:b":
             raise StorageError("no space left", "free some")
@@ -196,7 +196,7 @@ def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytes
         raise Stopped
 
     pool: Any = Endless()
-    monkeypatch.setattr(Loop, "optimize", optimize)
+    monkeypatch.setattr(TaskLoop, "optimize", optimize)
     with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as database:
         for name in "abcd":
             database.add_task(Task(id=f"file:{name}", level=1, source=""))

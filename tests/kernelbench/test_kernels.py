@@ -110,4 +110,4 @@ def test_what_makes_kernels_that_nothing_runs_here_is_named(source: str) -> None
 
 
 def test_what_is_not_emulated_says_how_to_get_it() -> None:
-    assert not_emulated("CuPy").endswith("pip install cupy-cuda12x, or cupy-cuda13x, as the driver is")
+    assert not_emulated("CuPy").endswith("pip install cupy-cuda12x or cupy-cuda13x, matching the driver")

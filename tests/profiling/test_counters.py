@@ -104,7 +104,7 @@ def test_a_perf_that_may_not_count_is_mended(
         perf.granted()
     if status:
         with (
-            perf.Counting(1) as counting,
+            perf.PerfCounting(1) as counting,
             pytest.raises(Unavailable, match=reason),
             counting.on(),
         ):
@@ -140,7 +140,7 @@ def touch(process: "subprocess.Popen[str]", pages: int) -> None:
 
 
 def test_only_what_happens_in_the_blocks_counts(toucher: "subprocess.Popen[str]") -> None:
-    with perf.Counting(toucher.pid) as counting:
+    with perf.PerfCounting(toucher.pid) as counting:
         touch(toucher, 5000)
         for _ in range(2):
             with counting.on():
@@ -154,7 +154,7 @@ def test_a_process_that_is_gone_is_said(toucher: "subprocess.Popen[str]") -> Non
     toucher.kill()
     toucher.wait()
     with (
-        perf.Counting(toucher.pid) as counting,
+        perf.PerfCounting(toucher.pid) as counting,
         pytest.raises(Unavailable, match="perf failed"),
         counting.on(),
     ):

@@ -12,7 +12,7 @@ from rich.console import Console
 from kernelwright import cli
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.chips.notes import Launched
-from kernelwright.kernelbench.chips.sass import Mix
+from kernelwright.kernelbench.chips.sass import SassMix
 from kernelwright.kernelbench.errors import Unavailable, UsageError
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
@@ -184,7 +184,7 @@ def test_what_registers_do_not_hold_is_spilled(evaluator: Referee) -> None:
 def test_kernels_before_a_failure_are_read(evaluator: Referee) -> None:
     found = read(evaluator, candidate(SUMS, "assert not x.is_cuda", PRODUCT))
     assert found.kernels == ("sums",)
-    assert "its call fails: AssertionError" in why(found)
+    assert "its call failed: AssertionError" in why(found)
 
 
 def test_a_kernel_that_cannot_be_built_is_passed_over(evaluator: Referee) -> None:
@@ -276,8 +276,8 @@ def test_cuda_kernels_of_compile_cuda(chip: str, evaluator: Referee) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("out = x.sum(1)", "it launches no kernel that can be noted"),
-        ("raise SystemExit('enough')", "its call fails: SystemExit: enough"),
+        ("out = x.sum(1)", "it launches no kernel of Triton, CuPy or compile_cuda"),
+        ("raise SystemExit('enough')", "its call failed: SystemExit: enough"),
         ("import os; os._exit(3)", "building its kernels failed: exited with status 3"),
         ("import os; os.kill(os.getpid(), 9)", "building its kernels failed: killed by SIGKILL"),
     ],
@@ -297,7 +297,7 @@ def test_without_a_chip_nothing_is_built(evaluator: Referee) -> None:
         Cubins().read(subject(evaluator, candidate(SUMS), ""))
 
 
-MIX = Mix(**dict.fromkeys((field.name for field in fields(Mix)), 0))
+MIX = SassMix(**dict.fromkeys((field.name for field in fields(SassMix)), 0))
 KERNEL = Launched("Triton", "f", 1, (1, 1, 1), 32, 0, 32, 0, 0, 0, MIX, MIX)
 
 
@@ -368,7 +368,7 @@ def test_the_page_of_a_chip(
         cli.main()
     assert ended.value.code == 0
     page = capsys.readouterr().out
-    assert re.search(r"unmeasured: read for sm_90, not timed; nor checked", page)
+    assert re.search(r"unmeasured: built for sm_90, neither timed nor checked", page)
     assert re.search(r"group_products +[1-9]\d* +products by four warps: HGMMA, QGMMA, IGMMA", page)
     assert re.search(r"(registers|shared memory) +limited by", page)
     assert re.search(r"local_accesses +0 +loads, stores of what was spilled", page)

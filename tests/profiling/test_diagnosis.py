@@ -66,9 +66,14 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         {},
         "its memory traffic takes 40% of the time and its products 30%",
     ),
-    "gaps": ("launch", (("gpu_time", 60.0), ("gpu_gaps", 40.0), ("launches", 9)), {}, "run for 60%"),
-    "torch": ("launch", (("own_kernel_share", 0.4),), {}, "torch's take 60% of its time"),
-    "idle threads": ("imbalance", (("cpu_time", 1100.0),), {"time_us": 1000.0, "threads": 2}, "busy for 55%"),
+    "gaps": ("launch", (("gpu_time", 60.0), ("gpu_gaps", 40.0), ("launches", 9)), {}, "run for only 60%"),
+    "torch": ("launch", (("own_kernel_share", 0.4),), {}, "Calls to torch take 60% of its time"),
+    "idle threads": (
+        "imbalance",
+        (("cpu_time", 1100.0),),
+        {"time_us": 1000.0, "threads": 2},
+        "busy for only 55%",
+    ),
     "waiting threads": ("imbalance", (("time_waiting", 0.4),), {}, "wait for each other for 40%"),
     "new memory": ("memory", (("time_in_system", 0.3), ("page_faults", 900)), {}, "The system takes 30%"),
     "a tail": (
@@ -81,7 +86,7 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "latency",
         (("occupancy", 0.25, "k"), ("built_registers", 200, "k")),
         {},
-        "k has 25% of the warps",
+        "k has an occupancy of only 25%",
     ),
     "a stall": (
         "latency",
@@ -94,14 +99,19 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         {},
         "83% of the stalls of k's warps have one cause: long scoreboard",
     ),
-    "scalar": ("instructions", (("packed_share", 0.2, "k"), ("vector_bits", 512, "k")), {}, "20% work on"),
+    "scalar": (
+        "instructions",
+        (("packed_share", 0.2, "k"), ("vector_bits", 512, "k")),
+        {},
+        "Only 20% of k's vector instructions",
+    ),
     "no vectors": (
         "instructions",
         (("vector_bits", 0, "k"), ("loops_missed", 2, "k")),
         {},
         "No loop of k uses vectors",
     ),
-    "calls": ("instructions", (("calls_in_loops", 1, "k"),), {}, "call 1 functions"),
+    "calls": ("instructions", (("calls_in_loops", 1, "k"),), {}, "1 calls of scalar functions"),
     "spills": ("instructions", (("spills", 4, "k"),), {}, "move 4 values"),
     "spills of a GPU's": ("instructions", (("loop_local_accesses", 40, "k"),), {}, "move 40 values"),
     "conflicts": (

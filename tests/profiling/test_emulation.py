@@ -186,7 +186,7 @@ def test_on_a_gpu_it_leaves_the_counting_to_the_gpu_but_where_candidates_are_emu
     evaluation = evaluator.untried(TASK, candidate, Verdict.unmeasured, "")
     target = evaluation.target.model_copy(update={"device": "cuda:0"})
     on_gpu = Subject(evaluator, TASK, candidate, evaluation.model_copy(update={"target": target}))
-    assert "on a GPU ncu counts it" in why(profile(on_gpu, [Emulation()]))
+    assert "ncu counts these on a GPU" in why(profile(on_gpu, [Emulation()]))
     protocol = Protocol(check_first=True)
     with start_evaluator(cache=evaluator.sessions.pool.cache, protocol=protocol) as checking_first:
         reading = Emulation().read(replace(on_gpu, evaluator=checking_first))

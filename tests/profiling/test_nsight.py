@@ -15,12 +15,12 @@ from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.catalogue import CATALOGUE
 from kernelwright.profiling.gpu import under_tool
-from kernelwright.profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
+from kernelwright.profiling.gpu.counted import LaunchCounters, Wanted, launches, listed, metrics_of, wanted
 from kernelwright.profiling.gpu.kernels import base_name, declared, is_own
 from kernelwright.profiling.gpu.nsight import NsightCompute, command, explained, names
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
-from kernelwright.profiling.selection import Sample, select
+from kernelwright.profiling.selection import MetricSample, select
 from tests.helpers.profiling.evaluated import EXPONENTIALS
 
 ASKED = Wanted(
@@ -97,7 +97,9 @@ def test_launches_of_a_kernel_are_added_or_averaged_by_their_duration() -> None:
 
 
 def test_a_sum_that_lacks_a_part_is_not_given() -> None:
-    found = list(metrics_of([Launch("k", {"dram_read": 5.0, "l2_hit_rate": 0.5}), Launch("k", {})]))
+    found = list(
+        metrics_of([LaunchCounters("k", {"dram_read": 5.0, "l2_hit_rate": 0.5}), LaunchCounters("k", {})])
+    )
     assert {m.name: m.value for m in found} == {"profiled_launches": 2, "l2_hit_rate": 0.5}
 
 
@@ -151,7 +153,7 @@ def test_what_a_selection_kept_is_counted_and_the_time_always(tmp_path: Path) ->
     assert len(names(None)) == sum(bool(known.names) for known in CATALOGUE.values()) > 40
     values = [float(number) for number in range(6)]
     samples = [
-        Sample(group, value, {"dram_read": value, "l2_hit_rate": value if group == "a" else -value})
+        MetricSample(group, value, {"dram_read": value, "l2_hit_rate": value if group == "a" else -value})
         for group in "ab"
         for value in values
     ]
@@ -317,7 +319,7 @@ def test_own_kernels_are_counted_behind_the_fence(subject: Subject, monkeypatch:
 
 
 def test_without_a_gpu_or_the_tool_it_says_why(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unavailable, match="kernels of GPUs"):
+    with pytest.raises(Unavailable, match="only for candidates on a GPU"):
         NsightCompute().read(subject)
     assert "2025.1.1.0" in NsightCompute().available()
     monkeypatch.setenv("PATH", "")

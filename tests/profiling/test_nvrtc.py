@@ -60,7 +60,7 @@ def test_without_nvrtc_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch)
         raise ImportError(name)
 
     monkeypatch.setattr(nvrtc.importlib, "import_module", none)
-    with pytest.raises(Unavailable, match=r"no NVRTC \(ImportError\); pip install"):
+    with pytest.raises(Unavailable, match=r"NVRTC is not installed \(ImportError\); pip install"):
         nvrtc.version()
 
 

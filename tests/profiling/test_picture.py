@@ -9,14 +9,23 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.profiling.picture import BOTTOM, LEFT, RIGHT, TOP, Point, check_picture, picture, save
+from kernelwright.profiling.picture import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    TOP,
+    RooflinePoint,
+    check_picture,
+    picture,
+    save,
+)
 from kernelwright.profiling.survey.records import Peak, Survey
 from tests.helpers.profiling.surveys import SURVEY
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(*points: Point, survey: Survey = SURVEY) -> ElementTree.Element:
+def drawn(*points: RooflinePoint, survey: Survey = SURVEY) -> ElementTree.Element:
     return ElementTree.fromstring(picture(survey, points))
 
 
@@ -63,7 +72,9 @@ def test_a_kernel_at_the_roof_lies_on_its_line() -> None:
     """One bound by memory, one by the vector units, and one at the ridge of memory and the highest peak."""
     memory, units, top = 31.5e9, 200e9, 800e9
     svg = drawn(
-        Point(0.5, 0.5 * memory, "copy"), Point(100.0, units, "product"), Point(top / memory, top, "ridge")
+        RooflinePoint(0.5, 0.5 * memory, "copy"),
+        RooflinePoint(100.0, units, "product"),
+        RooflinePoint(top / memory, top, "ridge"),
     )
     (x1, y1, x2, y2) = slopes(svg)[-1]
     copy, product, ridge = dots(svg)
@@ -84,7 +95,7 @@ def test_twice_the_bandwidth_is_the_same_way_up_everywhere() -> None:
 
 
 def test_all_is_within_the_plot_however_far_out_a_kernel_is() -> None:
-    svg = drawn(Point(1e-4, 1e6, "slow"), Point(1e4, 3e12, "impossible"))
+    svg = drawn(RooflinePoint(1e-4, 1e6, "slow"), RooflinePoint(1e4, 3e12, "impossible"))
     for x, y in dots(svg):
         assert LEFT <= x <= RIGHT and TOP <= y <= BOTTOM
 
@@ -98,7 +109,7 @@ def test_names_of_many_peaks_do_not_run_into_each_other() -> None:
 
 
 def test_names_of_kernels_in_one_place_do_not_run_into_each_other() -> None:
-    svg = drawn(*(Point(1.0, 5e9 * (1 + number / 50), f"kernel {number}") for number in range(6)))
+    svg = drawn(*(RooflinePoint(1.0, 5e9 * (1 + number / 50), f"kernel {number}") for number in range(6)))
     labels = [each for each in of_class(svg, "text", "halo") if (each.text or "").startswith("kernel")]
     boxes = [(float(each.attrib["x"]), float(each.attrib["y"])) for each in labels]
     for number, (x, y) in enumerate(boxes):
@@ -106,7 +117,7 @@ def test_names_of_kernels_in_one_place_do_not_run_into_each_other() -> None:
 
 
 def test_a_candidates_name_stays_text() -> None:
-    svg = drawn(Point(1.0, 1e9, "<script>\x00alert(1)</script> & a name that does not seem to end"))
+    svg = drawn(RooflinePoint(1.0, 1e9, "<script>\x00alert(1)</script> & a name that does not seem to end"))
     assert not list(svg.iter(SVG + "script"))
     assert any(
         (each.text or "").startswith("<script>?alert(1)</script> &") for each in svg.iter(SVG + "text")
@@ -115,7 +126,11 @@ def test_a_candidates_name_stays_text() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("roofline.png", "name it roofline.svg"), ("roofline", "SVG"), ("nowhere/roofline.svg", "no folder")],
+    [
+        ("roofline.png", "such as roofline.svg"),
+        ("roofline", "ends in .svg"),
+        ("nowhere/roofline.svg", "not exist"),
+    ],
 )
 def test_where_no_picture_can_be_written_is_said_with_the_mend(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):

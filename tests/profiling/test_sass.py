@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.kernelbench.chips.sass import Kernel, kernels, mix, parsed
+from kernelwright.kernelbench.chips.sass import SassKernel, kernels, mix, parsed
 
 triton = pytest.importorskip("triton")
 tl = triton.language
@@ -55,7 +55,9 @@ def sums(a, c, n: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped
     tl.store(c + row, tl.sum(total))
 
 
-def built(function: Any, chip: int, types: dict[str, str], aligned: bool = True, **constants: int) -> Kernel:
+def built(
+    function: Any, chip: int, types: dict[str, str], aligned: bool = True, **constants: int
+) -> SassKernel:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 

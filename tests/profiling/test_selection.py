@@ -8,20 +8,30 @@ import pytest
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.profiling.catalogue import CATALOGUE, metric
 from kernelwright.profiling.records import Profile
-from kernelwright.profiling.selection import Sample, Selection, judged_by, place, select, stored, values_of
+from kernelwright.profiling.selection import (
+    MetricSample,
+    Selection,
+    judged_by,
+    place,
+    select,
+    stored,
+    values_of,
+)
 
 TIMES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 
 
-def samples(group: str, **columns: list[float]) -> list[Sample]:
+def samples(group: str, **columns: list[float]) -> list[MetricSample]:
     """One for each of TIMES; NaN where a candidate lacks the metric."""
     return [
-        Sample(group, time, {name: values[i] for name, values in columns.items() if values[i] == values[i]})
+        MetricSample(
+            group, time, {name: values[i] for name, values in columns.items() if values[i] == values[i]}
+        )
         for i, time in enumerate(TIMES)
     ]
 
 
-def selected(*groups: list[Sample], most: int = 24) -> Selection:
+def selected(*groups: list[MetricSample], most: int = 24) -> Selection:
     return select([sample for group in groups for sample in group], "cpu", ["Testium"], most)
 
 

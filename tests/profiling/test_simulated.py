@@ -13,9 +13,9 @@ from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit.library import CppLibrary
 from kernelwright.kernelbench.jit.signature import parse
 from kernelwright.profiling.simulated import caches, replay
-from kernelwright.profiling.simulated.caches import Cache
+from kernelwright.profiling.simulated.caches import SimulatedCache
 from kernelwright.profiling.simulated.callgrind import Costs, costs
-from kernelwright.profiling.simulated.recording import Call, Recorder, TooMuch
+from kernelwright.profiling.simulated.recording import CallRecorder, RecordedCall, TooMuch
 
 pytestmark = pytest.mark.builds
 
@@ -70,16 +70,16 @@ fn=(3)
 
 
 @pytest.fixture
-def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallRecorder:
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(CppLibrary, "__init__", CppLibrary.__init__)  # put back what it replaces
-    made = Recorder(tmp_path)
+    made = CallRecorder(tmp_path)
     made.watch()
     return made
 
 
 def counted(
-    recorder: Recorder, folder: Path, forward: Callable[[], object], limit_s: float = 60
+    recorder: CallRecorder, folder: Path, forward: Callable[[], object], limit_s: float = 60
 ) -> dict[str, Costs]:
     with recorder.recording():
         forward()
@@ -101,7 +101,7 @@ def test_what_is_no_file_of_counts_is_refused(text: str) -> None:
 
 
 @needs_valgrind
-def test_a_pass_over_cold_memory_misses_each_line_once(recorder: Recorder, tmp_path: Path) -> None:
+def test_a_pass_over_cold_memory_misses_each_line_once(recorder: CallRecorder, tmp_path: Path) -> None:
     lib = jit.compile_cpp(SOURCE)
     x, y = torch.randn(1 << 20), torch.empty(1 << 20)
     twice = counted(recorder, tmp_path, lambda: lib.twice(x, y, x.numel()))["twice"]
@@ -111,7 +111,9 @@ def test_a_pass_over_cold_memory_misses_each_line_once(recorder: Recorder, tmp_p
 
 
 @needs_valgrind
-def test_what_lies_in_the_simulated_cache_is_not_fetched_again(recorder: Recorder, tmp_path: Path) -> None:
+def test_what_lies_in_the_simulated_cache_is_not_fetched_again(
+    recorder: CallRecorder, tmp_path: Path
+) -> None:
     lib = jit.compile_cpp(SOURCE)
     x, y = torch.randn(1 << 16), torch.empty(1 << 16)
 
@@ -127,7 +129,7 @@ def test_what_lies_in_the_simulated_cache_is_not_fetched_again(recorder: Recorde
 
 @needs_valgrind
 def test_kernels_find_in_memory_what_they_found_when_they_were_recorded(
-    recorder: Recorder, tmp_path: Path
+    recorder: CallRecorder, tmp_path: Path
 ) -> None:
     lib = jit.compile_cpp(SOURCE)
     times, y = torch.tensor([5000]), torch.empty(1)
@@ -142,14 +144,14 @@ def test_kernels_find_in_memory_what_they_found_when_they_were_recorded(
 
 
 @needs_valgrind
-def test_scalars_and_sequences_of_tensors_arrive(recorder: Recorder, tmp_path: Path) -> None:
+def test_scalars_and_sequences_of_tensors_arrive(recorder: CallRecorder, tmp_path: Path) -> None:
     lib = jit.compile_cpp(SOURCE)
     x, y = torch.randn(2, 3000), torch.empty(1)
     forward = lambda: lib.chosen([x[0], x[1]], y, 3000, -2, True, -math.inf, 0.1)  # noqa: E731
     assert counted(recorder, tmp_path, forward)["chosen"].writes >= 3000
 
 
-def test_nothing_is_recorded_before_and_after(recorder: Recorder) -> None:
+def test_nothing_is_recorded_before_and_after(recorder: CallRecorder) -> None:
     lib = jit.compile_cpp(SOURCE)
     x, y = torch.randn(16), torch.empty(16)
     lib.twice(x, y, 16)
@@ -160,7 +162,7 @@ def test_nothing_is_recorded_before_and_after(recorder: Recorder) -> None:
     assert [memory.size for memory in call.memory] == [64, 64]
 
 
-def test_memory_beyond_measure_is_refused(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_beyond_measure_is_refused(recorder: CallRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelwright.profiling.simulated.recording.MOST_BYTES", 1 << 20)
     lib = jit.compile_cpp(SOURCE)
     x, y = torch.randn(1 << 18), torch.empty(1 << 18)
@@ -169,7 +171,7 @@ def test_memory_beyond_measure_is_refused(recorder: Recorder, monkeypatch: pytes
 
 
 @needs_valgrind
-def test_what_takes_too_long_is_ended(recorder: Recorder, tmp_path: Path) -> None:
+def test_what_takes_too_long_is_ended(recorder: CallRecorder, tmp_path: Path) -> None:
     lib = jit.compile_cpp(SOURCE)
     times, y = torch.tensor([300_000_000]), torch.empty(1)
     with pytest.raises(Unavailable, match="longer than 2 s"):
@@ -188,7 +190,7 @@ extern "C" {attribute} void zero() {{ kept = _mm512_add_ps(kept, kept); }}
     ("attribute", "said"),
     [
         ("", "do not build for x86-64-v3, .*error"),
-        ('__attribute__((target("avx512f")))', "instructions that valgrind does not know"),
+        ('__attribute__((target("avx512f")))', "instructions that valgrind does not support"),
     ],
 )
 def test_kernels_for_avx_512_alone_are_refused_with_the_reason(
@@ -199,7 +201,7 @@ def test_kernels_for_avx_512_alone_are_refused_with_the_reason(
     build.mkdir()
     (build / "kernel.cpp").write_text(source)
     (build / "flags.txt").write_text("-mavx512f")
-    call = Call(build, parse(source)["zero"], (), ())
+    call = RecordedCall(build, parse(source)["zero"], (), ())
     with pytest.raises(Unavailable, match=said):
         replay.replay([call], DRIVER, CACHES, tmp_path, 60)
 
@@ -219,12 +221,12 @@ def test_the_machine_s_caches_with_a_power_of_two_of_sets(tmp_path: Path) -> Non
     found = caches.of_machine(
         cache_folder(tmp_path, *first, (2, "Unified", "2048K", 16), (3, "Unified", "30720K", 20))
     )
-    assert found.data == Cache(48 << 10, 12, 64)
-    assert found.last == Cache(20 << 20, 20, 64)  # 24576 sets are none
+    assert found.data == SimulatedCache(48 << 10, 12, 64)
+    assert found.last == SimulatedCache(20 << 20, 20, 64)  # 24576 sets are none
     assert found.words == ("--I1=32768,8,64", "--D1=49152,12,64", "--LL=20971520,20,64")
     assert (str(found.data), str(found.last)) == ("48 KiB", "20 MiB")
 
 
 def test_a_machine_that_does_not_say_what_caches_it_has(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="does not say what caches"):
+    with pytest.raises(Unavailable, match="does not describe this machine's caches"):
         caches.of_machine(cache_folder(tmp_path, (3, "Unified", "512K", 0)))

@@ -35,7 +35,7 @@ float first(const float* x) { return x[0]; }
 """
 
 
-def mixes_of(folder: Path, march: str) -> dict[str, x86.Mix]:
+def mixes_of(folder: Path, march: str) -> dict[str, x86.LoopMix]:
     """Of the kernels in SOURCE, built for an architecture."""
     (folder / "kernel.cpp").write_text(SOURCE)
     library = folder / "kernel.so"
@@ -141,7 +141,7 @@ def test_occupancy_by_the_published_rules(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("sm_61", 32, 32, 0), "the limits of sm_61 are not known"),
+        (("sm_61", 32, 32, 0), "unknown chip sm_61"),
         (("sm_80", 2048, 32, 0), "a block has 1 to 1024 threads"),
         (("sm_80", 32, 256, 0), "0 to 255 registers"),
     ],

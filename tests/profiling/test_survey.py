@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.kernelbench import jit, kept
+from kernelwright.kernelbench import jit, machine_cache
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import fingerprint, physical_threads
 from kernelwright.kernelbench.records import Ceilings
 from kernelwright.profiling.cli import doctor, profile
 from kernelwright.profiling.survey import cpu, gpu, measuring
-from kernelwright.profiling.survey.measuring import Found, Step
+from kernelwright.profiling.survey.measuring import Step, StepResult
 from kernelwright.profiling.survey.records import Cache, Survey
 from kernelwright.profiling.survey.wording import in_words, not_measured, scaled
 from tests.helpers.profiling.surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
@@ -85,17 +85,17 @@ def test_the_worker_knows_every_step_by_its_name() -> None:
 
 def test_the_best_of_several_rounds_counts() -> None:
     rate, cost = Step(do="matmul", name="fp32"), Step(do="overhead", name="barrier")
-    one, two, none = Found(value=1.0), Found(value=2.0), Found()
+    one, two, none = StepResult(value=1.0), StepResult(value=2.0), StepResult()
     assert two.better(rate, one) and not one.better(rate, two)
     assert one.better(cost, two) and not two.better(cost, one)
     assert one.better(cost, none) and not none.better(cost, one)
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cpu.Cpu]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cpu.CpuBench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELWRIGHT_CACHE", str(tmp_path_factory.mktemp("build")))
-        yield cpu.Cpu()
+        yield cpu.CpuBench()
 
 
 def test_trials_in_which_threads_took_turns_count_only_where_there_are_no_others() -> None:
@@ -119,7 +119,9 @@ def test_trials_go_on_until_the_two_best_are_alike() -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("blocks", [1, 3, 1001])
-def test_the_loops_move_all_that_they_are_timed_for(bench: cpu.Cpu, blocks: int, streaming: bool) -> None:
+def test_the_loops_move_all_that_they_are_timed_for(
+    bench: cpu.CpuBench, blocks: int, streaming: bool
+) -> None:
     loops: jit.CppLibrary = bench._loops
     a, b, c, d = (cpu._array(blocks, number) for number in range(4))
     a.copy_(torch.rand(a.numel()))
@@ -134,7 +136,7 @@ def test_the_loops_move_all_that_they_are_timed_for(bench: cpu.Cpu, blocks: int,
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="names of x86's instruction sets")
-def test_vector_units_are_measured_where_the_cpu_has_them(bench: cpu.Cpu) -> None:
+def test_vector_units_are_measured_where_the_cpu_has_them(bench: cpu.CpuBench) -> None:
     has = {
         "fp32": True,
         "fp16": "avx512_fp16" in FLAGS,
@@ -147,7 +149,7 @@ def test_vector_units_are_measured_where_the_cpu_has_them(bench: cpu.Cpu) -> Non
     assert all(rate.path.endswith(f"{width} bits") for rate in found.values() if rate)
 
 
-def test_a_product_says_whose_code_it_is(bench: cpu.Cpu) -> None:
+def test_a_product_says_whose_code_it_is(bench: cpu.CpuBench) -> None:
     """oneDNN names the instruction set itself; AMX is said only of a CPU that has it."""
     found = {precision: bench.matmul(precision) for precision in ("fp32", "bf16")}
     assert all(rate.flops_s > 0 and rate.path for rate in found.values())
@@ -157,7 +159,7 @@ def test_a_product_says_whose_code_it_is(bench: cpu.Cpu) -> None:
 
 
 def test_what_oneDNN_prints_does_not_reach_the_screen(  # noqa: N802 - its name
-    bench: cpu.Cpu, capfd: pytest.CaptureFixture[str]
+    bench: cpu.CpuBench, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bench.matmul("bf16")
     assert capfd.readouterr().out == ""
@@ -165,7 +167,7 @@ def test_what_oneDNN_prints_does_not_reach_the_screen(  # noqa: N802 - its name
 
 def test_what_a_gpu_is_asked_runs_on_any_device() -> None:
     """All but its graphs and events, which need one."""
-    here = gpu.Gpu(torch.device("cpu"))
+    here = gpu.GpuBench(torch.device("cpu"))
     assert all(here.bandwidth(kind, 1 << 20, False) > 0 for kind in ("copy", "read", "triad"))
     assert here.vector_units("fp32") is None
 
@@ -211,11 +213,11 @@ def test_doctor_says_how_to_measure() -> None:
 
 
 def test_a_survey_is_kept_for_one_machine(tmp_path: Path) -> None:
-    assert measuring.known(tmp_path, TARGET) is None
-    kept.write(measuring.file_of(tmp_path, TARGET), SURVEY)
-    assert measuring.known(tmp_path, TARGET) == SURVEY
+    assert measuring.stored(tmp_path, TARGET) is None
+    machine_cache.write(measuring.file_of(tmp_path, TARGET), SURVEY)
+    assert measuring.stored(tmp_path, TARGET) == SURVEY
     other = FINGERPRINT.model_copy(update={"threads": 4})
-    assert measuring.known(tmp_path, TARGET.model_copy(update={"fingerprint": other})) is None
+    assert measuring.stored(tmp_path, TARGET.model_copy(update={"fingerprint": other})) is None
 
 
 @pytest.mark.parametrize(
@@ -226,13 +228,13 @@ def test_a_damaged_file_says_how_to_mend_it(tmp_path: Path, content: bytes) -> N
     file.parent.mkdir()
     file.write_bytes(content)
     with pytest.raises(StorageError, match=r"damaged.* — delete it"):
-        measuring.known(tmp_path, TARGET)
+        measuring.stored(tmp_path, TARGET)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="KERNELWRIGHT_HOME"):
-        kept.write(tmp_path / "file" / "x.json", SURVEY)
+        machine_cache.write(tmp_path / "file" / "x.json", SURVEY)
 
 
 def test_no_compiler_is_said_before_anything_is_measured(
@@ -250,7 +252,7 @@ def test_no_compiler_is_said_before_anything_is_measured(
 def kept_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache in which the evaluator finds its ceilings, and where measuring is not done."""
     mark = fingerprint(physical_threads())
-    kept.write(kept.kept_file(tmp_path, "ceilings", mark), TARGET.ceilings)
+    machine_cache.write(machine_cache.file_for(tmp_path, "ceilings", mark), TARGET.ceilings)
     monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "measure", lambda *_: SURVEY)
     return tmp_path
@@ -274,7 +276,7 @@ def test_doctor_draws_what_it_knows_and_measures_only_what_it_does_not(
     assert "Abacus 9000" in file.read_text()
     target = TARGET.model_copy(update={"fingerprint": fingerprint(physical_threads())})
     slower = SURVEY.model_copy(update={"peaks": SURVEY.peaks[:1]})
-    kept.write(measuring.file_of(kept_home, target), slower)
+    machine_cache.write(measuring.file_of(kept_home, target), slower)
     doctor(roofline=file, as_json=True)
     assert "fp32 vector units" not in file.read_text()
 
@@ -294,7 +296,7 @@ def test_doctor_goes_on_without_a_survey_that_is_damaged(
 
 def test_a_task_without_products_has_no_place_in_a_roofline(kept_home: Path, tmp_path: Path) -> None:
     """Which is said before anything is evaluated."""
-    with pytest.raises(UsageError, match="no products"):
+    with pytest.raises(UsageError, match="no matrix products"):
         profile(
             "builtin:level1/softmax", Path(__file__), overrides=["batch_size=8"], roofline=tmp_path / "r.svg"
         )
@@ -302,7 +304,7 @@ def test_a_task_without_products_has_no_place_in_a_roofline(kept_home: Path, tmp
 
 def test_damaged_ceilings_are_one_line_with_their_mend(kept_home: Path) -> None:
     """Verdicts rest on them: nothing is done without."""
-    kept.kept_file(kept_home, "ceilings", fingerprint(physical_threads())).write_text("{}")
+    machine_cache.file_for(kept_home, "ceilings", fingerprint(physical_threads())).write_text("{}")
     with pytest.raises(StorageError, match=r"damaged.* — delete it"):
         doctor()
 
@@ -312,7 +314,7 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     told: list[float] = []
     with Referee.start(cache=tmp_path_factory.mktemp("home")) as evaluator:
         found = measuring.measure(evaluator.sessions.pool, evaluator.target, told.append)
-        assert measuring.known(evaluator.sessions.pool.cache, evaluator.target) == found
+        assert measuring.stored(evaluator.sessions.pool.cache, evaluator.target) == found
     assert told == sorted(told) and told[-1] == 1.0
     return found
 

@@ -11,7 +11,7 @@ from kernelwright.kernelbench.jit import BuildError
 from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.library import build, options_of
 from kernelwright.profiling.static import vectorization
-from kernelwright.profiling.static.gcc_record import Loop, parsed
+from kernelwright.profiling.static.gcc_record import SourceLoop, parsed
 from kernelwright.profiling.static.vectorization import Vectorization
 
 pytestmark = pytest.mark.builds
@@ -61,12 +61,12 @@ void turned(float* y, int64_t n) { std::reverse(y, y + n); }
 """
 
 
-def loops_of(folder: Path, *flags: str) -> dict[str, list[Loop]]:
+def loops_of(folder: Path, *flags: str) -> dict[str, list[SourceLoop]]:
     (folder / "kernel.cpp").write_text(SOURCE)
     options = ["-O3", "-fopenmp", "-fno-math-errno", "-fsave-optimization-record", *flags]
     subprocess.run(["g++", *options, "-S", "kernel.cpp"], cwd=folder, check=True)
     [record] = folder.glob("*.json.gz")
-    found: dict[str, list[Loop]] = {}
+    found: dict[str, list[SourceLoop]] = {}
     for loop in parsed(gzip.decompress(record.read_bytes()).decode(), SOURCE):
         found.setdefault(loop.kernel, []).append(loop)
     return found
@@ -82,40 +82,40 @@ def test_a_vectorized_loop_has_a_width_and_the_loop_around_it_does_not_count(
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Loop]]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[SourceLoop]]:
     return loops_of(tmp_path_factory.mktemp("haswell"), "-march=haswell")
 
 
-def test_a_missed_loop_has_a_reason(found: dict[str, list[Loop]]) -> None:
+def test_a_missed_loop_has_a_reason(found: dict[str, list[SourceLoop]]) -> None:
     [missed] = found["plain_exp"]
     assert missed.vector_bytes == 0 and missed.code == SOURCE.splitlines()[missed.line - 1].strip()
     assert missed.reason.startswith("function is not vectorizable (") and "= expf (" in missed.reason
 
 
-def test_a_missed_loop_beside_one_that_is_not(found: dict[str, list[Loop]]) -> None:
+def test_a_missed_loop_beside_one_that_is_not(found: dict[str, list[SourceLoop]]) -> None:
     missed, vectorized = found["sums"]
     assert missed.vector_bytes == 0 and "expf(x[r * n + i])" in missed.code
     assert vectorized.vector_bytes == 32 and "/= sum" in vectorized.code
 
 
-def test_a_loop_whose_steps_need_the_last_one_is_missed_for_that(found: dict[str, list[Loop]]) -> None:
+def test_a_loop_whose_steps_need_the_last_one_is_missed_for_that(found: dict[str, list[SourceLoop]]) -> None:
     [missed] = found["chain"]
     assert missed.vector_bytes == 0 and "dependence" in missed.reason
 
 
-def test_a_loop_that_was_inlined_is_its_caller_s(found: dict[str, list[Loop]]) -> None:
+def test_a_loop_that_was_inlined_is_its_caller_s(found: dict[str, list[SourceLoop]]) -> None:
     assert "sum += x[i] * x[i]" in found["norm"][0].code and "squared" not in found
 
 
-def test_a_loop_around_others_was_not_missed(found: dict[str, list[Loop]]) -> None:
+def test_a_loop_around_others_was_not_missed(found: dict[str, list[SourceLoop]]) -> None:
     assert not any("r < rows" in loop.code for loop in found["masked"])
 
 
-def test_a_loop_of_intrinsics_was_not_missed(found: dict[str, list[Loop]]) -> None:
+def test_a_loop_of_intrinsics_was_not_missed(found: dict[str, list[SourceLoop]]) -> None:
     assert "by_hand" not in found
 
 
-def test_a_loop_in_a_header_stands_where_it_is_called(found: dict[str, list[Loop]]) -> None:
+def test_a_loop_in_a_header_stands_where_it_is_called(found: dict[str, list[SourceLoop]]) -> None:
     lines = {loop.code for loop in found["turned"]}
     assert lines == {"void turned(float* y, int64_t n) { std::reverse(y, y + n); }"}
 

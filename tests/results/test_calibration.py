@@ -4,20 +4,20 @@ import pytest
 
 from kernelwright.kernelbench.records import Advice, Verdict
 from kernelwright.results.lessons.calibration import calibration, measured_gain
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 from tests.helpers.results.run_factory import candidate, evaluation, task
 
 TASK = task("softmax")
 
 
-def attempt(number: int, time_us: float | None, gain: float | None = None, parent: Attempt | None = None,
-            confirms: bool = False) -> Attempt:  # fmt: skip
+def attempt(number: int, time_us: float | None, gain: float | None = None, parent: RecordedAttempt | None = None,
+            confirms: bool = False) -> RecordedAttempt:  # fmt: skip
     """A candidate that took so long (None: it failed), asked for with advice that predicted `gain`."""
     made = candidate(number, (parent.candidate.sha256,) if parent is not None else ())
     verdict = Verdict.correct if time_us is not None else Verdict.wrong_output
     found = evaluation(TASK, made, verdict, eager=100 / time_us if time_us is not None else None)
     advice = Advice(bottleneck="b", method="m", plan="p", predicted_gain=gain) if gain is not None else None
-    return Attempt(
+    return RecordedAttempt(
         id=number, task=TASK.id, round=number, confirms=confirms, candidate=made, advice=advice,
         evaluation=found, profile=None,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.results.report.closing import closing_lines
-from kernelwright.results.report.contents import Report
+from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
 from tests.helpers.results import run_factory
@@ -16,7 +16,7 @@ FOLDER = RunFolder(Path("runs/first"))
 
 
 def lines(database: RunDatabase, complete: bool = True) -> list[str]:
-    return closing_lines(Report.read(database), FOLDER, complete)
+    return closing_lines(RunReport.read(database), FOLDER, complete)
 
 
 def test_they_say_what_got_faster_what_did_not_and_where_it_is(example: RunDatabase) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent import protocols as judged
-from kernelwright.agent.tuner.memory import Memory
+from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.kernelbench.records import Advice, Task, Verdict
 from kernelwright.profiling.records import Metric, Profile
 from kernelwright.results.lessons.lessons import (
@@ -96,14 +96,14 @@ def test_a_prompt_is_told_the_same_when_a_run_goes_on_although_more_is_known(tmp
     with run_factory.new_run(tmp_path / "run.db") as database:
         recorded(database, ROWS, 1.0, 2.0)
         database.add_task(COLUMNS)
-        memory = Memory(database)
+        memory = LessonMemory(database)
         first = memory.lines(COLUMNS, 0, "cpp")
         assert first == ("vectorize, softmax: 1 of 1 faster; time before / after 2.00",)
         recorded(database, ROWS, 1.0, 4.0)
         memory.learn(ROWS)
         assert memory.lines(COLUMNS, 0, "cpp") == first
         assert "2 of 2 faster" in memory.lines(COLUMNS, 1, "cpp")[0]
-        assert Memory(database).lines(COLUMNS, 0, "cpp") == first
+        assert LessonMemory(database).lines(COLUMNS, 0, "cpp") == first
 
 
 def sized(technique: str, gain: float | None, megabytes: float, task: str = "file:rows") -> Effect:
@@ -134,9 +134,9 @@ def test_a_judge_is_told_the_same_when_a_run_goes_on_although_more_is_known(tmp_
         history = [judged.Attempt(made, evaluation(COLUMNS, made, Verdict.correct, eager=1.0), profile)]
         chip = database.run.target.fingerprint.chip
         before = [replace(sized("streaming stores, twice", 1.5, 60), chip=chip, language=made.language)]
-        first = Memory(database, before).expectations(COLUMNS, history)
+        first = LessonMemory(database, before).expectations(COLUMNS, history)
         assert first == {"streaming stores, twice": Expectation(1.5, 1)}
-        assert Memory(database, before * 2).expectations(COLUMNS, history) == first
+        assert LessonMemory(database, before * 2).expectations(COLUMNS, history) == first
 
 
 def test_the_line_of_a_kernel_leads_back_to_the_first(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateTable
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.records import Correctness, Verdict
 from kernelwright.profiling.records import Metric
-from kernelwright.results.report.contents import Report
+from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store import connection
 from kernelwright.results.store.database import NoRunError, RunDatabase
 from kernelwright.results.store.records import TaskState
@@ -247,7 +247,7 @@ def test_wrong_bytes_are_damage_and_nothing_is_called_safe(seed: int, tmp_path: 
         pytest.raises(StorageError, match=r"damaged|cannot read") as refused,
         RunDatabase.open(tmp_path) as database,
     ):
-        Report.read(database)
+        RunReport.read(database)
     assert "safe" not in str(refused.value) and "\n" not in str(refused.value)
     assert f"sqlite3 {file} .dump" in refused.value.fix
 
@@ -271,7 +271,7 @@ def test_a_damaged_database_is_recovered_as_it_is_said(tmp_path: Path) -> None:
     content[-4096:] = bytes(4096)
     file.write_bytes(content)
     with pytest.raises(StorageError, match="damaged") as refused, RunDatabase.open(tmp_path) as database:
-        Report.read(database)
+        RunReport.read(database)
     command = refused.value.fix.split("`")[1]
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     with RunDatabase.open(tmp_path / "recovered.db", read_only=True) as database:

@@ -17,7 +17,7 @@ from kernelwright.kernelbench.records import Interval
 from kernelwright.results.deliverable import faster_baselines, submitted
 from kernelwright.results.outputs import write_outputs
 from kernelwright.results.store.folder import RunFolder, write_atomically
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 from kernelwright.results.summary import Summary
 from tests.helpers.results import run_factory
 from tests.helpers.results.run_factory import new_run
@@ -210,7 +210,7 @@ def test_cuda_graphs_are_not_submitted_but_what_is_fastest_beside_them() -> None
     ratios = {"compile": run_factory.interval(0.8), "cuda_graphs": run_factory.interval(0.4)}
     timing, speedup = of.timing.model_copy(update=us), of.speedup.model_copy(update=ratios)
     evaluation = of.model_copy(update={"timing": timing, "speedup": speedup})
-    best = Attempt(
+    best = RecordedAttempt(
         id=1,
         task=task.id,
         round=0,

@@ -15,8 +15,8 @@ from kernelwright.kernelbench.errors import KernelwrightError, StorageError
 from kernelwright.kernelbench.records import Fingerprint, Interval
 from kernelwright.results import cli as results_cli
 from kernelwright.results import formatting
-from kernelwright.results.report.contents import Report
-from kernelwright.results.report.formats import Format, render, table
+from kernelwright.results.report.contents import RunReport
+from kernelwright.results.report.formats import ReportFormat, render, table
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.summary import summarize
 from tests.helpers.results import run_factory
@@ -24,12 +24,12 @@ from tests.helpers.results.page import Page
 from tests.helpers.results.run_factory import TARGET, candidate, interval, llm_call, new_run, task
 
 
-def shown(database: RunDatabase, format: Format) -> str:
-    return render(Report.read(database), format)
+def shown(database: RunDatabase, format: ReportFormat) -> str:
+    return render(RunReport.read(database), format)
 
 
-@pytest.mark.parametrize("format", [Format.table, Format.md])
-def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: Format) -> None:
+@pytest.mark.parametrize("format", [ReportFormat.table, ReportFormat.md])
+def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: ReportFormat) -> None:
     text = shown(example, format)
     softmax, *_ = (line for line in text.splitlines() if "builtin:level1/softmax" in line)
     for fact in ("correct", "4.00× [3.92, 4.08]", "2.00× [1.96, 2.04]", "97%", "25 µs", "rounds used up"):
@@ -53,7 +53,7 @@ def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: For
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_a_terminal_shows_whole_words(example: RunDatabase, width: int) -> None:
     screen = Console(file=io.StringIO(), width=width)
-    screen.print(table(Report.read(example), width))
+    screen.print(table(RunReport.read(example), width))
     assert isinstance(screen.file, io.StringIO)
     lines = screen.file.getvalue().splitlines()
     assert max(map(len, lines)) <= width
@@ -71,8 +71,8 @@ def test_a_speedup_by_nobody_s_kernels_is_not_shown_as_one(database: RunDatabase
     database.record_attempt(
         task("relu").id, 0, candidate(1), None, of.model_copy(update={"own_kernel_share": 0.0}), None
     )
-    assert "1 faster without known kernels of its own" in shown(database, Format.md)
-    html = shown(database, Format.html)
+    assert "1 faster without known kernels of its own" in shown(database, ReportFormat.md)
+    html = shown(database, ReportFormat.html)
     groups = [attributes["class"] for tag, attributes in Page(html).tags if tag == "g"]
     assert groups == ["bar even"]
     table_of_tasks = html[html.index("<h2>Tasks") : html.index("<h2>Aggregates")]
@@ -83,7 +83,7 @@ def test_markdown_tables_have_as_many_cells_as_headings(example: RunDatabase) ->
     odd = task("a|b")
     example.add_task(odd)
     example.finish_task(odd.id, "stopped\nby | hand")
-    for block in shown(example, Format.md).split("\n\n"):
+    for block in shown(example, ReportFormat.md).split("\n\n"):
         if block.startswith("|"):
             widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
             assert len(widths) == 1, block
@@ -91,7 +91,7 @@ def test_markdown_tables_have_as_many_cells_as_headings(example: RunDatabase) ->
 
 def test_csv_has_raw_numbers_and_leaves_the_unknown_empty(example: RunDatabase) -> None:
     example.record_llm_call(llm_call("builtin:level1/softmax", None))
-    rows = {row["task"]: row for row in csv.DictReader(io.StringIO(shown(example, Format.csv)))}
+    rows = {row["task"]: row for row in csv.DictReader(io.StringIO(shown(example, ReportFormat.csv)))}
     assert len(rows) == 7
     softmax, conv = rows["builtin:level1/softmax"], rows["builtin:level1/conv"]
     assert [float(softmax[f"speedup_eager_{bound}"]) for bound in ("median", "low", "high")] == [
@@ -110,13 +110,13 @@ def test_csv_has_raw_numbers_and_leaves_the_unknown_empty(example: RunDatabase) 
 
 
 def test_json_is_the_summary_with_its_run(example: RunDatabase) -> None:
-    content = json.loads(shown(example, Format.json))
+    content = json.loads(shown(example, ReportFormat.json))
     assert content.pop("run")["target"]["fingerprint"]["chip"] == "Testium 9000"
     assert content == json.loads(summarize(example).model_dump_json())
 
 
 def test_the_page_is_whole_and_asks_nothing_of_the_network(example: RunDatabase) -> None:
-    page = Page(shown(example, Format.html))
+    page = Page(shown(example, ReportFormat.html))
     assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
     for _, attributes in page.tags:
         assert "src" not in attributes
@@ -127,7 +127,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(example: RunDatabase)
 
 
 def test_the_page_links_each_task_to_its_rounds(example: RunDatabase) -> None:
-    page = Page(shown(example, Format.html))
+    page = Page(shown(example, ReportFormat.html))
     details = {attributes["id"] for tag, attributes in page.tags if tag == "details"}
     assert len(details) == 7
     links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
@@ -135,7 +135,7 @@ def test_the_page_links_each_task_to_its_rounds(example: RunDatabase) -> None:
 
 
 def test_the_page_sets_the_predicted_gain_against_the_measured(example: RunDatabase) -> None:
-    html = shown(example, Format.html)
+    html = shown(example, ReportFormat.html)
     softmax = html[html.index('<details id="builtin:level1/softmax"') :]
     best = softmax[softmax.index('<tr class="best">') :].split("</tr>")[0]
     assert "fuse the epilogue" in best
@@ -144,7 +144,7 @@ def test_the_page_sets_the_predicted_gain_against_the_measured(example: RunDatab
 
 
 def test_the_page_draws_each_measured_speedup_on_a_logarithmic_axis(example: RunDatabase) -> None:
-    page = Page(shown(example, Format.html))
+    page = Page(shown(example, ReportFormat.html))
     bars = [attributes for tag, attributes in page.tags if tag == "rect"]
     widths = [float(str(bar["width"])) for bar in bars]
     assert len(bars) == 4  # the correct ones that count: 4.0, 2.0, 1.01, 1 for the reference
@@ -159,28 +159,28 @@ def test_sources_and_messages_cannot_change_the_page(database: RunDatabase) -> N
     softmax = task("<img src=x>")
     database.add_task(softmax)
     run_factory.attempt(database, softmax, 1, eager=2.0, of=hostile)
-    html = shown(database, Format.html)
+    html = shown(database, ReportFormat.html)
     page = Page(html)
     assert [tag for tag, _ in page.tags].count("script") == 1
     assert "steal()" not in "".join(page.text["script"])
     assert "</pre><script>steal()</script>" in "".join(page.text["code"])
 
 
-@pytest.mark.parametrize("format", list(Format))
-def test_a_run_that_has_only_begun_can_be_shown(database: RunDatabase, format: Format) -> None:
+@pytest.mark.parametrize("format", list(ReportFormat))
+def test_a_run_that_has_only_begun_can_be_shown(database: RunDatabase, format: ReportFormat) -> None:
     assert shown(database, format)
     database.add_task(task("softmax"))
     assert "softmax" in shown(database, format)
 
 
 def test_evaluations_of_another_machine_are_pointed_out(example: RunDatabase) -> None:
-    report = Report.read(example)
+    report = RunReport.read(example)
     assert "attention" not in dict(report.conditions())
     other: Fingerprint = TARGET.fingerprint.model_copy(update={"chip": "Elsewhere"})
     moved = report.run.model_copy(
         update={"target": report.run.target.model_copy(update={"fingerprint": other})}
     )
-    resumed = Report(moved, report.summary, report.tasks, report.attempts)
+    resumed = RunReport(moved, report.summary, report.tasks, report.attempts)
     assert dict(resumed.conditions())["attention"].startswith("9 evaluations")
 
 
@@ -235,9 +235,9 @@ def front_door() -> typer.Typer:
     return app
 
 
-@pytest.mark.parametrize("format", list(Format))
+@pytest.mark.parametrize("format", list(ReportFormat))
 def test_the_command_prints_a_folder_or_a_url(
-    tmp_path: Path, front_door: typer.Typer, format: Format
+    tmp_path: Path, front_door: typer.Typer, format: ReportFormat
 ) -> None:
     with new_run(tmp_path) as database:
         run_factory.record_example(database)
@@ -245,7 +245,7 @@ def test_the_command_prints_a_folder_or_a_url(
         done = CliRunner().invoke(front_door, ["report", run, "--format", format])
         assert done.exit_code == 0, done.output
         assert "builtin:level1/softmax" in done.stdout
-        if format == Format.json:
+        if format == ReportFormat.json:
             assert json.loads(done.stdout)["correct"] == 4
 
 
@@ -259,9 +259,9 @@ def test_the_command_writes_a_file(tmp_path: Path, front_door: typer.Typer) -> N
     assert output.read_text().startswith("# kernelwright run")
 
 
-@pytest.mark.parametrize("format", [Format.table, Format.md, Format.html])
+@pytest.mark.parametrize("format", [ReportFormat.table, ReportFormat.md, ReportFormat.html])
 def test_a_baseline_that_was_not_available_is_named_with_its_reason(
-    database: RunDatabase, format: Format
+    database: RunDatabase, format: ReportFormat
 ) -> None:
     database.add_task(task("relu"))
     of = run_factory.evaluation(task("relu"), candidate(1), eager=2.0)
@@ -276,9 +276,9 @@ def test_a_baseline_that_was_not_available_is_named_with_its_reason(
     assert "compiling took longer than 60 s and a traceback" in text
 
 
-@pytest.mark.parametrize("format", [Format.table, Format.md, Format.html])
+@pytest.mark.parametrize("format", [ReportFormat.table, ReportFormat.md, ReportFormat.html])
 def test_a_baseline_that_is_faster_for_certain_is_what_to_hand_in(
-    database: RunDatabase, format: Format
+    database: RunDatabase, format: ReportFormat
 ) -> None:
     for name, number, fastest in (("relu", 1, 0.99), ("softmax", 2, 0.8)):
         database.add_task(task(name))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.results import cli as results_cli
 from kernelwright.results.report.curves import BOTTOM, LEFT, RIGHT, TOP, curve, ticks
-from kernelwright.results.report.formats import Format
+from kernelwright.results.report.formats import ReportFormat
 from kernelwright.results.report.training import curves, page, render
 from kernelwright.results.store.encoding import record_text
 from kernelwright.results.store.training import Manifest, Point, Start, Training
@@ -66,8 +66,10 @@ def test_each_step_counts_once(tmp_path: Path) -> None:
     assert training(tmp_path, back).series("reward") == [(1, 0.1), (2, 0.6), (3, 0.7)]
 
 
-@pytest.mark.parametrize("format", [Format.table, Format.md])
-def test_tables_have_first_and_last_values_settings_and_the_command(tmp_path: Path, format: Format) -> None:
+@pytest.mark.parametrize("format", [ReportFormat.table, ReportFormat.md])
+def test_tables_have_first_and_last_values_settings_and_the_command(
+    tmp_path: Path, format: ReportFormat
+) -> None:
     shown = render(training(tmp_path, LOGGED, resumed_at=(2,)), format)
     (reward,) = [line.replace("|", " ").split() for line in shown.splitlines() if "reward" in line]
     assert reward == ["reward", "0.1", "0.3", "0.1", "0.4", "4"]
@@ -86,10 +88,10 @@ def test_tables_have_first_and_last_values_settings_and_the_command(tmp_path: Pa
 
 def test_csv_has_a_line_a_step_and_json_all_of_it(tmp_path: Path) -> None:
     found = training(tmp_path, LOGGED)
-    rows = list(csv.DictReader(render(found, Format.csv).splitlines()))
+    rows = list(csv.DictReader(render(found, ReportFormat.csv).splitlines()))
     assert [row["reward"] for row in rows] == ["0.1", "0.2", "0.4", "0.3"]
     assert [row["train_runtime"] for row in rows] == ["", "", "", "12.0"]
-    told = json.loads(render(found, Format.json))
+    told = json.loads(render(found, ReportFormat.json))
     assert told["manifest"]["seeds"] == {"training": 7}
     assert told["points"][3]["values"] == {"loss": None, "reward": 0.3, "epoch": 0.4, "train_runtime": 12.0}
     assert len(told["starts"]) == 1
@@ -107,8 +109,8 @@ def test_the_page_draws_reward_first_and_escapes(tmp_path: Path) -> None:
 
 def test_a_training_without_numbers_has_a_report(tmp_path: Path) -> None:
     found = training(tmp_path, [])
-    for format in Format:
-        assert render(found, format).endswith("\n") or format is Format.html
+    for format in ReportFormat:
+        assert render(found, format).endswith("\n") or format is ReportFormat.html
     assert "nothing has been logged yet" in page(found)
     assert curves(found) == []
 

@@ -11,7 +11,7 @@ import pytest
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Interval, Stages, Task, Verdict
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.rl_training.curation.curate import Curated, Settings, curate, write
+from kernelwright.rl_training.curation.curate import Curated, CurationSettings, curate, write
 from kernelwright.rl_training.environment.task_data import TaskData, family_of
 from kernelwright.rl_training.exemplars import ExemplarStore
 from tests.helpers.results import run_factory
@@ -33,7 +33,7 @@ NAMES = (
     "level1/max_pool2d",
     "level1/sum_rows",
 )
-ALL = Settings(held_out_share=0)
+ALL = CurationSettings(held_out_share=0)
 
 
 @pytest.fixture
@@ -213,12 +213,12 @@ def test_what_is_held_out_is_of_families_that_training_never_sees(run: RunDataba
     fill(run)
     splits = set()
     for seed in range(12):
-        curated = curate([run], [], Settings(held_out_share=0.34, seed=seed))
+        curated = curate([run], [], CurationSettings(held_out_share=0.34, seed=seed))
         train, test = curated.train.tasks, curated.test.tasks
         assert len(train) + len(test) == len(NAMES) and 1 <= len(test) <= 3
         assert {one.data.family for one in train}.isdisjoint(one.data.family for one in test)
         splits.add(frozenset(one.data.task.id for one in test))
-        again = curate([run], [], Settings(held_out_share=0.34, seed=seed))
+        again = curate([run], [], CurationSettings(held_out_share=0.34, seed=seed))
         assert again.test.rows() == curated.test.rows()
     assert len(splits) > 1  # the seed does something
 
@@ -235,7 +235,7 @@ def test_near_duplicates_of_a_reference_are_not_parted(run: RunDatabase) -> None
     for one in (plain, disguised, task(run, "level1/softmax")):
         tried(run, one, made(kernel()), 2.0)
     for seed in range(6):
-        curated = curate([run], [], Settings(held_out_share=0.4, seed=seed))
+        curated = curate([run], [], CurationSettings(held_out_share=0.4, seed=seed))
         sides = [{one.data.task.id for one in part.tasks} for part in (curated.train, curated.test)]
         assert {plain.id, disguised.id} in sides
 
@@ -243,10 +243,10 @@ def test_near_duplicates_of_a_reference_are_not_parted(run: RunDatabase) -> None
 def test_one_task_or_one_family_cannot_be_held_out(run: RunDatabase) -> None:
     fill(run, ("level1/relu",))
     with pytest.raises(UsageError, match=r"one task, builtin:level1/relu: .* — give runs of more tasks"):
-        curate([run], [], Settings())
+        curate([run], [], CurationSettings())
     fill(run, ("level1/silu",))
     with pytest.raises(UsageError, match="all 2 tasks are of one family of operators, pointwise"):
-        curate([run], [], Settings())
+        curate([run], [], CurationSettings())
     assert len(curate([run], [], ALL).train.tasks) == 2
 
 
@@ -294,7 +294,7 @@ def test_the_folder_loads_as_a_data_set_and_says_what_is_in_it(run: RunDatabase,
     fill(run)
     relu = builtin_task("level1/relu")
     tried(run, relu, made(kernel("x[i]")), None, Verdict.wrong_output)
-    curated = curate([run], [builtin_task("level2/linear_gelu_layer_norm")], Settings())
+    curated = curate([run], [builtin_task("level2/linear_gelu_layer_norm")], CurationSettings())
     told = write(curated, tmp_path / "data", "kernelwright train curate RUN --out DIR")
     json.dumps(told)
     for config, counts in told["rows"].items():  # type: ignore[attr-defined]
@@ -318,9 +318,9 @@ def test_the_folder_loads_as_a_data_set_and_says_what_is_in_it(run: RunDatabase,
 
 def test_the_same_runs_give_the_same_files(run: RunDatabase, tmp_path: Path) -> None:
     fill(run)
-    first = write(curate([run], [], Settings()), tmp_path / "a", "")
+    first = write(curate([run], [], CurationSettings()), tmp_path / "a", "")
     random.seed(99)
-    assert write(curate([run], [], Settings()), tmp_path / "b", "")["files"] == first["files"]
+    assert write(curate([run], [], CurationSettings()), tmp_path / "b", "")["files"] == first["files"]
 
 
 def test_a_folder_that_holds_something_is_left_alone(run: RunDatabase, tmp_path: Path) -> None:
@@ -328,4 +328,4 @@ def test_a_folder_that_holds_something_is_left_alone(run: RunDatabase, tmp_path:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="is not empty — use another --out"):
-        write(curate([run], [], Settings()), tmp_path / "data", "")
+        write(curate([run], [], CurationSettings()), tmp_path / "data", "")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from kernelwright.results.store.training import METRICS
 from kernelwright.rl_training.demo.demo import Seed
-from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards import state_io
 from kernelwright.rl_training.trajectory import read
 
 SEED = "seed-0"
@@ -91,5 +91,5 @@ def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None
     done = subprocess.run(demo(again), capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr[-3000:]
     assert same(finished / SEED / "rl" / "policy", again / SEED / "rl" / "policy")
-    before, after = (kept.read(folder / SEED / "tried.json", Seed) for folder in (finished, again))
+    before, after = (state_io.read(folder / SEED / "tried.json", Seed) for folder in (finished, again))
     assert before is not None and after is not None and before.tried == after.tried

@@ -14,7 +14,7 @@ from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.gold import gold_check
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
-from kernelwright.rl_training.environment.task_data import TaskData, Winner, tasks_of
+from kernelwright.rl_training.environment.task_data import TaskData, WinningKernel, tasks_of
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from tests.helpers.results import run_factory
@@ -55,7 +55,7 @@ class ScriptedPool:
         return PROFILE if evaluation.timing is not None else None
 
 
-def world(*answers: Answer, **settings: object) -> Grader:
+def grader(*answers: Answer, **settings: object) -> Grader:
     return Grader(ScriptedPool(list(answers)), SCHEMES["kevin"], **settings)  # type: ignore[arg-type]
 
 
@@ -69,14 +69,14 @@ def efforts(of: Grader) -> list[Effort | None]:
 
 
 def test_the_first_prompt_is_the_coder_s(tmp_path: Path) -> None:
-    rollout = Rollout(DATA, world())
+    rollout = Rollout(DATA, grader())
     assert rollout.messages == asked_for(DATA.situation, "cpp", (), None).messages
-    with_section = Rollout(DATA, world(), section="# Exemplars")
+    with_section = Rollout(DATA, grader(), section="# Exemplars")
     assert with_section.messages[-1].content == rollout.messages[-1].content.rstrip("\n") + "\n\n# Exemplars"
 
 
 def test_a_single_turn(tmp_path: Path) -> None:
-    rollout = Rollout(DATA, world(2.0))
+    rollout = Rollout(DATA, grader(2.0))
     turn = rollout.take(reply(), reasoning="hm")
     assert turn.reward == pytest.approx(0.3 + 0.98 * 2.0)
     assert (turn.reasoning, turn.source) == ("hm", kernel())
@@ -86,14 +86,14 @@ def test_a_single_turn(tmp_path: Path) -> None:
 
 
 def test_later_turns_see_the_best_file_the_failure_and_what_was_measured() -> None:
-    rollout = Rollout(DATA, world(2.0, Verdict.wrong_output, 2.5), turns=3)
+    rollout = Rollout(DATA, grader(2.0, Verdict.wrong_output, 2.5), turns=3)
     rollout.take(reply(EXPRESSIONS[0]))
     second = rollout.messages[-1].content
     assert "# The best file so far (round 0)" in second and kernel(EXPRESSIONS[0]).strip() in second
     assert "2 [1.96, 2.04] times as fast as eager" in second and "bound by memory" in second
     rollout.take(reply(EXPRESSIONS[1]))
     third = rollout.messages[-1].content
-    assert "# What was made from it last, and failed (round 1)" in third and "it is wrong_output" in third
+    assert "# The last file made from it, which failed (round 1)" in third and "it is wrong_output" in third
     assert not rollout.ended
     rollout.take(reply(EXPRESSIONS[2]))
     assert rollout.ended == "3 turns"
@@ -109,7 +109,7 @@ def test_replies_that_cannot_be_used_are_failures_that_say_why() -> None:
         "": "the reply is empty",
     }
     for said, words in cases.items():
-        rollout = Rollout(DATA, world(), turns=2)
+        rollout = Rollout(DATA, grader(), turns=2)
         turn = rollout.take(said)
         assert turn.outcome.verdict is Verdict.build_error and words in turn.outcome.reason
         assert turn.reward == 0.0 and not rollout.ended
@@ -117,10 +117,10 @@ def test_replies_that_cannot_be_used_are_failures_that_say_why() -> None:
 
 
 def test_the_same_file_again_is_turned_away() -> None:
-    rollout = Rollout(DATA, world(2.0), turns=2)
+    rollout = Rollout(DATA, grader(2.0), turns=2)
     rollout.take(reply())
     turn = rollout.take(reply())
-    assert turn.reward == 0.0 and "the very file of round 0 again" in turn.outcome.reason
+    assert turn.reward == 0.0 and "repeats the file of round 0" in turn.outcome.reason
 
 
 FAILURES: dict[str, tuple[Answer, str]] = {
@@ -133,7 +133,7 @@ FAILURES: dict[str, tuple[Answer, str]] = {
 @pytest.mark.parametrize("failure", FAILURES)
 def test_what_the_evaluator_does_wrong_is_no_penalty_and_no_crash(failure: str) -> None:
     answer, words = FAILURES[failure]
-    made_world = world(2.0, answer, patience_s=0.05)
+    made_world = grader(2.0, answer, patience_s=0.05)
     rollout = Rollout(DATA, made_world, turns=4)
     rollout.take(reply())
     turn = rollout.take(reply(EXPRESSIONS[1]))
@@ -149,7 +149,7 @@ def test_what_the_evaluator_does_wrong_is_no_penalty_and_no_crash(failure: str) 
 
 
 def test_a_closed_pool_is_nobody_s_fault() -> None:
-    pending_world = world(None)
+    pending_world = grader(None)
     pending = Rollout(DATA, pending_world).begin(reply())
     assert isinstance(pending_world.pool, ScriptedPool)
     pending_world.pool.given_up[0].cancel()
@@ -159,11 +159,11 @@ def test_a_closed_pool_is_nobody_s_fault() -> None:
 
 def test_a_defect_in_the_environment_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
-        Rollout(DATA, world(ZeroDivisionError())).take(reply())
+        Rollout(DATA, grader(ZeroDivisionError())).take(reply())
 
 
 def test_what_is_too_good_is_measured_again_and_the_lower_counts() -> None:
-    lucky = world(8.0, 2.0)
+    lucky = grader(8.0, 2.0)
     turn = Rollout(DATA, lucky).take(reply())
     assert efforts(lucky) == [QUICK, EFFORTS["full"]]
     assert turn.outcome.low("eager") == pytest.approx(0.98 * 2.0)
@@ -172,7 +172,7 @@ def test_what_is_too_good_is_measured_again_and_the_lower_counts() -> None:
 
 
 def test_what_is_twice_the_best_so_far_is_measured_again() -> None:
-    made_world = world(1.2, 1.3, 2.9, 2.8)
+    made_world = grader(1.2, 1.3, 2.9, 2.8)
     rollout = Rollout(DATA, made_world, turns=3)
     for expression in EXPRESSIONS:
         turn = rollout.take(reply(expression))
@@ -181,9 +181,9 @@ def test_what_is_twice_the_best_so_far_is_measured_again() -> None:
 
 
 def test_what_is_wrong_the_second_time_is_wrong_and_what_has_no_second_time_is_not_known() -> None:
-    flaky = Rollout(DATA, world(8.0, Verdict.nondeterministic)).take(reply())
+    flaky = Rollout(DATA, grader(8.0, Verdict.nondeterministic)).take(reply())
     assert flaky.outcome.kind == "cheated" and flaky.reward == 0.0
-    lost = Rollout(DATA, world(8.0, InfrastructureError("a worker died", ""))).take(reply())
+    lost = Rollout(DATA, grader(8.0, InfrastructureError("a worker died", ""))).take(reply())
     assert lost.reward is None
 
 
@@ -195,14 +195,14 @@ def test_the_stored_winner_is_the_best_so_far(tmp_path: Path) -> None:
     assert data.winner is not None and data.winner.candidate == winner
     assert data.work == WORK and data.situation.facts() == DATA.situation.facts()
     assert TaskData.model_validate_json(data.model_dump_json()) == data
-    doubted = world(2.9, 2.9)
+    doubted = grader(2.9, 2.9)
     Rollout(data, doubted).take(reply(EXPRESSIONS[1]))
     assert len(efforts(doubted)) == 2
 
 
 def test_replies_are_evaluated_at_a_time() -> None:
     """All are submitted before the first verdict is waited for."""
-    made_world = world(1.5, 2.5)
+    made_world = grader(1.5, 2.5)
     rollouts = [Rollout(DATA, made_world), Rollout(DATA, made_world)]
     pending = [
         rollout.begin(reply(expression)) for rollout, expression in zip(rollouts, EXPRESSIONS, strict=False)
@@ -221,7 +221,7 @@ def test_baselines_are_what_the_scheme_needs() -> None:
 
 def test_who_repeats_a_hack_pays_and_is_shown_it(tmp_path: Path) -> None:
     with HackMemory(tmp_path / "hacks.db") as hacks:
-        made_world = world(Verdict.cheating, Verdict.cheating, 1.5, hacks=hacks)
+        made_world = grader(Verdict.cheating, Verdict.cheating, 1.5, hacks=hacks)
         rollout = Rollout(DATA, made_world, turns=3)
         first = rollout.take(reply("x[i]"))
         assert first.reward == 0.0 and "keep coming back" not in rollout.messages[-1].content
@@ -237,17 +237,17 @@ def test_who_repeats_a_hack_pays_and_is_shown_it(tmp_path: Path) -> None:
 
 def test_the_gold_check_says_what_is_paid_for_and_should_not_be() -> None:
     """The scripted pool takes the disguised reference for a kernel; the real one is asked elsewhere."""
-    winner = Winner(candidate=made(kernel()), speedup=Interval(median=4.0, low=3.0, high=5.0))
+    winner = WinningKernel(candidate=made(kernel()), speedup=Interval(median=4.0, low=3.0, high=5.0))
     data = DATA.model_copy(update={"winner": winner})
-    slower = gold_check(world(2.0, 1.0), data)
+    slower = gold_check(grader(2.0, 1.0), data)
     assert slower.problems == (
         "the winner's speedup is at most 2.04, and was at least 3",
         "the reference, disguised, earns 1.28, a wrong file 0",
     )
     assert slower.reference_rewards == {"as it stands": 0.0, "renamed": 0.0, "disguised": pytest.approx(1.28)}
-    lost = gold_check(world(Verdict.timeout, InfrastructureError("a worker died", "")), data)
+    lost = gold_check(grader(Verdict.timeout, InfrastructureError("a worker died", "")), data)
     assert lost.problems == (
         "the winner is timeout: it is timeout",
         "the reference, disguised, has no verdict: a worker died",
     )
-    assert gold_check(world(Verdict.cheating), DATA).problems == ()
+    assert gold_check(grader(Verdict.cheating), DATA).problems == ()

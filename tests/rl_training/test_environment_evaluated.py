@@ -12,7 +12,7 @@ from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
 from kernelwright.rl_training.environment.gold import gold_check
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
-from kernelwright.rl_training.environment.task_data import TaskData, Winner
+from kernelwright.rl_training.environment.task_data import TaskData, WinningKernel
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from tests.helpers.rl_training.recorded import builtin_task, kernel
 
@@ -58,7 +58,7 @@ def data(pool: ProfilingPool) -> TaskData:
     return TaskData(task=TASK, language="cpp", target=pool.target, work=pool.work(TASK))
 
 
-def world(pool: ProfilingPool) -> Grader:
+def grader(pool: ProfilingPool) -> Grader:
     return Grader(pool, SCHEMES["log-speedup"], effort=SHORT, again=AGAIN)
 
 
@@ -67,7 +67,7 @@ def reply(source: str) -> str:
 
 
 def test_a_rollout_of_three_turns(pool: ProfilingPool, data: TaskData) -> None:
-    rollout = Rollout(data, world(pool), turns=3)
+    rollout = Rollout(data, grader(pool), turns=3)
     uncompiled = rollout.take(reply(BROKEN))
     assert uncompiled.outcome.verdict is Verdict.build_error
     assert "tangh" in rollout.messages[-1].content.rpartition("Result: build_error")[2]
@@ -81,10 +81,10 @@ def test_a_rollout_of_three_turns(pool: ProfilingPool, data: TaskData) -> None:
 
 
 def test_the_winner_scores_full_marks_and_the_reference_nothing(pool: ProfilingPool, data: TaskData) -> None:
-    made = world(pool)
+    made = grader(pool)
     winner = Candidate(source=RIGHT, language="cpp", author="file")
     stored = Interval(median=0.1, low=0.1, high=0.1)  # which it surely is
-    golden = data.model_copy(update={"winner": Winner(candidate=winner, speedup=stored)})
+    golden = data.model_copy(update={"winner": WinningKernel(candidate=winner, speedup=stored)})
     found = gold_check(made, golden)
     assert found.problems == ()
     assert found.winner_reward is not None and found.winner_reward >= 0.3
@@ -96,6 +96,6 @@ def test_the_winner_scores_full_marks_and_the_reference_nothing(pool: ProfilingP
 def test_the_suite_s_tasks_are_environments(pool: ProfilingPool) -> None:
     task = builtin_task("level1/relu")
     shown = Rollout(
-        TaskData(task=task, language="cpp", target=pool.target, work=pool.work(task)), world(pool)
+        TaskData(task=task, language="cpp", target=pool.target, work=pool.work(task)), grader(pool)
     ).messages
     assert "A call must read and write 67.1 MB at least" in shown[-1].content

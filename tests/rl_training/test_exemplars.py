@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.records import Interval, Speedup, Verdict
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.exemplars import ExemplarStore, probabilities
@@ -63,8 +63,8 @@ def test_buckets_are_drawn_by_their_mean_with_a_temperature() -> None:
 
 def test_each_exemplar_is_of_another_bucket_and_the_faster_come_more_often() -> None:
     store = stored(1.0, 1.01, 1.5, 3.0, 3.1)  # buckets: two, one, two
-    chance = random.Random(0)
-    drawn = [store.draw(RELU, chance, most=2, temperature=1.0) for _ in range(4000)]
+    rng = random.Random(0)
+    drawn = [store.draw(RELU, rng, most=2, temperature=1.0) for _ in range(4000)]
     assert all(len(pair) == 2 and pair[0].bucket < pair[1].bucket for pair in drawn)
     first, second, third = probabilities([1.005, 1.5, 3.05], 1.0)
     # Of two without replacement, that the fastest bucket is among them:
@@ -77,10 +77,10 @@ def test_each_exemplar_is_of_another_bucket_and_the_faster_come_more_often() -> 
 
 
 def test_there_may_be_fewer() -> None:
-    chance = random.Random(0)
-    assert stored().draw(RELU, chance) == []
-    assert [e.speedup for e in stored(2.0).draw(RELU, chance)] == [2.0]
-    assert len(stored(2.0, 2.01).draw(RELU, chance)) == 1  # of one bucket
+    rng = random.Random(0)
+    assert stored().draw(RELU, rng) == []
+    assert [e.speedup for e in stored(2.0).draw(RELU, rng)] == [2.0]
+    assert len(stored(2.0, 2.01).draw(RELU, rng)) == 1  # of one bucket
 
 
 def test_a_run_gives_what_never_failed(tmp_path: Path) -> None:
@@ -112,12 +112,14 @@ def test_what_a_policy_writes_is_taken_in() -> None:
     assert [e.speedup for e in store.of(RELU)] == [1.0, 9.0]
 
 
-def environment(*speedups: float, hacks: HackMemory | None = None, seed: int = 0) -> Environment:
-    world = Grader(None, SCHEMES["kevin"], hacks=hacks)  # type: ignore[arg-type]
-    return Environment({d.task.id: d for d in TASKS}, world, exemplars=stored(*speedups), shown=2, seed=seed)
+def environment(*speedups: float, hacks: HackMemory | None = None, seed: int = 0) -> TrainingEnvironment:
+    grader = Grader(None, SCHEMES["kevin"], hacks=hacks)  # type: ignore[arg-type]
+    return TrainingEnvironment(
+        {d.task.id: d for d in TASKS}, grader, exemplars=stored(*speedups), shown=2, seed=seed
+    )
 
 
-def prompt(of: Environment, draw: int = 0) -> str:
+def prompt(of: TrainingEnvironment, draw: int = 0) -> str:
     return of.rollout(RELU, draw).messages[-1].content
 
 

@@ -20,14 +20,15 @@ from kernelwright.kernelbench.errors import KernelwrightError, StorageError, Usa
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.results.store.training import Training
 from kernelwright.rl_training.curation import parquet
-from kernelwright.rl_training.curation.curate import Settings, curate, write
+from kernelwright.rl_training.curation.curate import CurationSettings, curate, write
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tracking.metrics import MetricsFile
 from kernelwright.rl_training.trainers.checkpoints import last_good
 from kernelwright.rl_training.trainers.guards import Diverged
 from kernelwright.rl_training.trainers.log_probs import encode
 from kernelwright.rl_training.trainers.offline import OfflineSettings, samples_of, train
-from kernelwright.rl_training.trainers.offline_cli import Method, offline
+from kernelwright.rl_training.trainers.offline_cli import offline
+from kernelwright.rl_training.trainers.options import Method
 from kernelwright.rl_training.trainers.policy import LoraSettings, Policy, load_policy
 from kernelwright.rl_training.trainers.recorded import recorded
 from tests.helpers.rl_training.tiny_policy import save
@@ -72,7 +73,7 @@ def test_a_data_set_is_read_as_curation_wrote_it(tmp_path: Path) -> None:
             tried(run, task, made(kernel(EXPRESSIONS[0])), 1.5)
             tried(run, task, made(kernel(EXPRESSIONS[1])), 2.0)
             tried(run, task, made(kernel(EXPRESSIONS[2])), None, Verdict.wrong_output)
-        write(curate([run], [], Settings(held_out_share=0)), tmp_path / "data", "")
+        write(curate([run], [], CurationSettings(held_out_share=0)), tmp_path / "data", "")
     found = recorded([str(tmp_path / "data")], LOG)
     assert found.tasks == {"builtin:level1/relu", "builtin:level1/silu"}
     (relu,) = [one for one in found.prompts if "relu" in one.task]
@@ -255,7 +256,7 @@ def test_the_command_trains_reports_and_goes_on_only_with_the_same(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--learning-rate", "0"], "use a number above 0"),
+        (["--learning-rate", "0"], "use more than 0"),
         (["--reward", "fame"], "unknown reward scheme 'fame'"),
         (["--model", "/nowhere"], "the folder /nowhere does not exist"),
         (["--data", "/nowhere"], "/nowhere"),

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kernelwright.rl_training.trainers.leftover_lunch import Variant, drawn, loss, ratios, values
+from kernelwright.rl_training.trainers.a_lol import Variant, drawn, loss, ratios, values
 from kernelwright.rl_training.trainers.log_probs import Encoded, padded, token_log_probs
 from kernelwright.rl_training.trainers.ranking import length_normalized, rrhf
 

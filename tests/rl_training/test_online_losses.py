@@ -23,12 +23,12 @@ import torch
 from pydantic import ValidationError
 
 from kernelwright.kernelbench.records import Verdict
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.trainers import online_run
 from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments
-from kernelwright.rl_training.trainers.collapse import Limits
+from kernelwright.rl_training.trainers.collapse import HealthLimits
 from kernelwright.rl_training.trainers.online import OnlineTrainer, _Generated
 from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trajectory import Trajectory, Turn
@@ -100,9 +100,9 @@ def made(model: Path, out: Path, **changed: object) -> OnlineTrainer:
         policy.model,
         policy.tokenizer,
         online_run.rows(TASKS, chosen),
-        Environment({}, type("Paying", (), {"scheme": SCHEMES["log-speedup"]})(), chosen.turns),
+        TrainingEnvironment({}, type("Paying", (), {"scheme": SCHEMES["log-speedup"]})(), chosen.turns),
         chosen,
-        online_run._arguments(chosen, arguments(chosen, out, NOT_TRACKED), Limits()),
+        online_run._arguments(chosen, arguments(chosen, out, NOT_TRACKED), HealthLimits()),
     )
     trainer.model.train()
     return trainer

@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerState
 
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.trainers import online
-from kernelwright.rl_training.trainers.collapse import Collapsed, Limits
+from kernelwright.rl_training.trainers.collapse import Collapsed, HealthLimits
 from kernelwright.rl_training.trainers.online import RewardFailed
 from kernelwright.rl_training.trainers.online_run import train
 from kernelwright.rl_training.trainers.policy import load_policy
@@ -158,15 +158,15 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
                 rates[len(begun)] = logs["learning_rate"]
 
     chosen = settings(model, steps=8)
-    world = Grader(pool, SCHEMES["log-speedup"])
+    grader = Grader(pool, SCHEMES["log-speedup"])
     train(
         lambda: load_policy(chosen.model),
-        lambda: Environment({data.task.id: data for data in TASKS}, world),
+        lambda: TrainingEnvironment({data.task.id: data for data in TASKS}, grader),
         TASKS,
         chosen,
         tmp_path,
         [Mending()],
-        Limits(patience=3),
+        HealthLimits(patience=3),
     )
     assert begun == [0, 2]
     assert rates == {1: 1e-2, 2: 5e-3}
@@ -186,14 +186,14 @@ def test_a_policy_that_cannot_do_better_ends_the_run_early_and_is_written(
     """Once each reply is as fast as the fastest before; the same command again does not go far."""
     pool = Paying(lambda number: [0, 2, 3, 3][number % 4] if number < 16 else 3)
     chosen = settings(model, steps=30, restores=0)
-    done = run(chosen, tmp_path, pool, limits=Limits(patience=3))
+    done = run(chosen, tmp_path, pool, limits=HealthLimits(patience=3))
     assert (done.steps, done.settled) == (
         5,
         "rewards of a group are all alike, and the reward has not fallen",
     )
     assert load_policy(str(done.policy))
     restarts = Restarts()
-    again = run(chosen, tmp_path, pool, [restarts], Limits(patience=3))
+    again = run(chosen, tmp_path, pool, [restarts], HealthLimits(patience=3))
     assert restarts.steps == [5] and again.steps == 6 and again.settled == done.settled
 
 
@@ -204,7 +204,7 @@ def test_a_policy_that_came_to_do_worse_has_collapsed_and_the_last_good_one_is_w
     with pytest.raises(
         Collapsed, match=r"at step 7: rewards of .* alike; .*policy is the policy of checkpoint-4"
     ):
-        run(settings(model, steps=30, restores=0), tmp_path, pool, limits=Limits(patience=3))
+        run(settings(model, steps=30, restores=0), tmp_path, pool, limits=HealthLimits(patience=3))
     assert alike(tmp_path / "policy", tmp_path / "checkpoint-4")
     assert not (tmp_path / "checkpoint-6").exists()  # the same command again goes on from the last good one
 
@@ -214,7 +214,12 @@ def test_checkpoints_from_before_a_collapse_are_still_there_when_it_shows(
 ) -> None:
     pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4] if number < 16 else 0)
     with pytest.raises(Collapsed, match=r"almost no reply is valid; .* is the policy of checkpoint-2"):
-        run(settings(model, steps=30, restores=0, save_every=1), tmp_path, pool, limits=Limits(patience=6))
+        run(
+            settings(model, steps=30, restores=0, save_every=1),
+            tmp_path,
+            pool,
+            limits=HealthLimits(patience=6),
+        )
 
 
 def test_several_updates_with_the_same_replies(model: Path, tmp_path: Path) -> None:
@@ -254,4 +259,10 @@ def test_a_reward_that_raises_is_one_line(model: Path, tmp_path: Path) -> None:
 
 def test_no_task(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no task"):
-        train(lambda: load_policy(str(model)), lambda: Environment({}, None), [], settings(model), tmp_path)  # type: ignore[arg-type]
+        train(
+            lambda: load_policy(str(model)),
+            lambda: TrainingEnvironment({}, None),
+            [],
+            settings(model),
+            tmp_path,
+        )  # type: ignore[arg-type]

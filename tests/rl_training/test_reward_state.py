@@ -9,8 +9,8 @@ from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.records import Interval, Verdict
 from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.hacks import HackMemory
+from kernelwright.rl_training.rewards.remeasure import BestSoFar, Doubt, lower
 from kernelwright.rl_training.rewards.smoothing import Running
-from kernelwright.rl_training.rewards.surprise import BestSoFar, Doubt, lower
 from tests.helpers.results import run_factory
 from tests.helpers.rl_training.recorded import kernel, made, tried
 

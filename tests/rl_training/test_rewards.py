@@ -13,7 +13,7 @@ from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.scheme import SCHEMES, Scheme, scheme_of
 from kernelwright.rl_training.rewards.terms import (
     Correct,
-    Coverage,
+    CoverageTerm,
     Deviation,
     Length,
     Milestones,
@@ -87,12 +87,12 @@ def test_milestones(seen: RewardInput, value: float) -> None:
 
 
 def test_coverage_deviation_and_length_are_of_what_is_right() -> None:
-    assert Coverage(weight=0.5)(right(2.0, share=0.8)).value == 0.4
-    assert Coverage()(right(2.0, share=None)).value == 0.0
-    assert Coverage()(right(2.0, share=None)).metrics == {"share_known": 0.0}
+    assert CoverageTerm(weight=0.5)(right(2.0, share=0.8)).value == 0.4
+    assert CoverageTerm()(right(2.0, share=None)).value == 0.0
+    assert CoverageTerm()(right(2.0, share=None)).metrics == {"share_known": 0.0}
     assert Deviation(weight=2.0)(right(2.0, error=0.25)).value == -0.5
     assert Length(weight=0.01)(right(2.0)).value == pytest.approx(-0.02)
-    for term in (Coverage(), Deviation(), Length()):
+    for term in (CoverageTerm(), Deviation(), Length()):
         assert term(wrong()).value == 0.0
 
 
@@ -198,7 +198,7 @@ def test_a_scheme_is_a_file(tmp_path: Path) -> None:
         ("reward.toml", "terms = []", "at least one term"),
         ("reward.toml", "decoy_share = ", "cannot be read"),
         ("reward.json", "{", "cannot be read"),
-        ("reward.yaml", "", "there is no reward scheme"),
+        ("reward.yaml", "", "unknown reward scheme"),
     ],
 )
 def test_a_bad_file_is_one_line(tmp_path: Path, name: str, text: str, words: str) -> None:

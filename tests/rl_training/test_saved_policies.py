@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.trainers import offline, supervised
-from kernelwright.rl_training.trainers.collapse import Collapsed, Limits
+from kernelwright.rl_training.trainers.collapse import Collapsed, HealthLimits
 from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
 from kernelwright.rl_training.trainers.precision import of_weights
 from kernelwright.rl_training.trainers.recorded import Prompted
@@ -167,7 +167,7 @@ def test_the_adapters_from_before_a_collapse_are_written(model: Path, tmp_path: 
     pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4] if number < 16 else 0)
     chosen = settings(model, lora=RANK, kl=0.1, steps=30, restores=0)
     with pytest.raises(Collapsed, match=r"policy is the policy of checkpoint-2"):
-        run(chosen, tmp_path, pool, limits=Limits(patience=3))
+        run(chosen, tmp_path, pool, limits=HealthLimits(patience=3))
     kept, written = loaded(tmp_path / "checkpoint-2"), loaded(tmp_path / "policy")
     for how, found in kept.items():
         torch.testing.assert_close(written[how], found)

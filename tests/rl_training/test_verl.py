@@ -27,7 +27,7 @@ from verl.utils import hf_tokenizer
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from kernelwright.rl_training.cluster import hosts
-from kernelwright.rl_training.cluster.host import Host
+from kernelwright.rl_training.cluster.host import EvaluationHost
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from tests.helpers.rl_training import swish, verl_model
 from tests.helpers.rl_training.verl_runs import batch, composed, written
@@ -56,8 +56,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    made = Host(swish.evaluation())
+def host() -> Iterator[EvaluationHost]:
+    made = EvaluationHost(swish.evaluation())
     yield made
     made.close()
 
@@ -104,7 +104,7 @@ def test_verl_knows_our_estimator_where_the_environment_names_it() -> None:
 
 
 @pytest.fixture
-def managed(host: Host, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def managed(host: EvaluationHost, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """What a reward manager of verl's makes of replies."""
     monkeypatch.setattr(hosts._Here, "_host", host)
 
@@ -134,8 +134,10 @@ def test_dapo_s_reward_manager_takes_off_for_what_is_overlong(managed) -> None: 
     assert short["reward_score"] == 0.0
 
 
-def test_no_verdict_is_an_exception_for_verl(managed, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(host._world, "patience_s", 0.0)
+def test_no_verdict_is_an_exception_for_verl(
+    managed, host: EvaluationHost, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(host._grader, "patience_s", 0.0)
     with pytest.raises(NoVerdict):
         managed("grpo", [swish.reply("x[i] / (1 + std::exp(-x[i])) + 1.0f")])
 

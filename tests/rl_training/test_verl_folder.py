@@ -13,7 +13,7 @@ import yaml
 
 from kernelwright import cli
 from kernelwright.agent.llm.coder import asked_for
-from kernelwright.rl_training.cluster.host import Evaluation
+from kernelwright.rl_training.cluster.host import EvaluationSettings
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from tests.helpers.results import run_factory
@@ -148,7 +148,7 @@ def test_partial_rollouts_are_verl_s_colocated_mode(write) -> None:  # type: ign
 def test_the_reward_is_in_the_folder(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     scheme = tmp_path / "mine.toml"
     scheme.write_text('gamma = 0.9\n[[terms]]\nterm = "milestones"\n')
-    evaluation = Evaluation.read(write("--reward", scheme) / "evaluation.json")
+    evaluation = EvaluationSettings.read(write("--reward", scheme) / "evaluation.json")
     assert evaluation.scheme.gamma == 0.9
     assert evaluation.scheme.terms == SCHEMES["cuda-agent"].terms
 
@@ -177,7 +177,7 @@ def test_it_prints_one_json_object(write, capsys: pytest.CaptureFixture[str]) ->
         ("--tasks-per-step 9", "the data set has 3 tasks for training, a step needs 9"),
         ("--reward none", "unknown reward scheme 'none'"),
         ("--held-out-share 1", "invalid --held-out-share 1"),
-        ("--model 'a b'", "--model a b goes into a command line"),
+        ("--model 'a b'", "invalid --model a b"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

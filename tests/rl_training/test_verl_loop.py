@@ -19,8 +19,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from kernelwright.rl_training.cluster import hosts
 from kernelwright.rl_training.cluster.folder import write
-from kernelwright.rl_training.cluster.host import Host
-from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.host import EvaluationHost
+from kernelwright.rl_training.cluster.plan import ClusterPlan
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
@@ -31,14 +31,14 @@ SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    made = Host(swish.evaluation())
+def host() -> Iterator[EvaluationHost]:
+    made = EvaluationHost(swish.evaluation())
     yield made
     made.close()
 
 
 @pytest.fixture
-def walked(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def walked(host: EvaluationHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """What a rollout gives verl, with these replies."""
     monkeypatch.setattr(hosts._Here, "_host", host)
     monkeypatch.syspath_prepend(str(tmp_path / "verl"))
@@ -49,7 +49,7 @@ def walked(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type
     def walk(
         replies: list[str], greedy: str = "", sampling: dict[str, Any] = SAMPLING, **options: Any
     ) -> list[dict[str, Any]]:
-        plan = Plan.model_validate({"model": str(model), "tasks": 1, **options})
+        plan = ClusterPlan.model_validate({"model": str(model), "tasks": 1, **options})
         write(
             tmp_path / "verl",
             Tasks((swish.DATA,), ()),

@@ -11,8 +11,8 @@ import pytest
 
 from kernelwright.rl_training.cluster import hosts
 from kernelwright.rl_training.cluster.folder import write
-from kernelwright.rl_training.cluster.host import Host
-from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.host import EvaluationHost
+from kernelwright.rl_training.cluster.plan import ClusterPlan
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
@@ -24,20 +24,20 @@ TASK = swish.DATA.model_dump_json()
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    made = Host(swish.evaluation())
+def host() -> Iterator[EvaluationHost]:
+    made = EvaluationHost(swish.evaluation())
     yield made
     made.close()
 
 
 @pytest.fixture
-def reward(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def reward(host: EvaluationHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """reward.py as it is written, over this module's host."""
     monkeypatch.setattr(hosts._Here, "_host", host)
     write(
         tmp_path / "verl",
         Tasks((swish.DATA,), ()),
-        Plan(algorithm="grpo", model="m", tasks=1),
+        ClusterPlan(algorithm="grpo", model="m", tasks=1),
         SCHEMES["kevin"],
         "c",
     )
@@ -67,9 +67,9 @@ def test_a_right_file_earns_by_its_speedup_and_the_keys_are_always_the_same(rewa
 
 
 def test_where_there_is_no_verdict_there_is_no_reward(
-    host: Host, reward: ModuleType, monkeypatch: pytest.MonkeyPatch
+    host: EvaluationHost, reward: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host._world, "patience_s", 0.0)
+    monkeypatch.setattr(host._grader, "patience_s", 0.0)
     late = swish.reply("x[i] / (1 + std::exp(-x[i])) + 1.0f")
     with pytest.raises(NoVerdict, match="no verdict came in time"):
         scored(reward, late)
@@ -85,7 +85,7 @@ def test_a_task_that_does_not_work_is_not_the_reply_s_fault(reward: ModuleType) 
         asyncio.run(found)
 
 
-def test_turns_are_credited_with_what_they_lead_to(host: Host) -> None:
+def test_turns_are_credited_with_what_they_lead_to(host: EvaluationHost) -> None:
     begun = host.begin(TASK, 3)
     assert host.answer(begun.key, swish.BROKEN) is not None
     after = host.answer(begun.key, swish.WRONG)
@@ -100,11 +100,11 @@ def test_turns_are_credited_with_what_they_lead_to(host: Host) -> None:
 
 
 def test_a_verdict_that_fails_to_come_leaves_its_turns_without_credit(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: EvaluationHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = host.begin(TASK, 3)
     assert host.answer(begun.key, swish.BROKEN) is not None
-    monkeypatch.setattr(host._world, "patience_s", 0.0)
+    monkeypatch.setattr(host._grader, "patience_s", 0.0)
     assert host.answer(begun.key, swish.reply("x[i] / (1 + std::exp(-x[i])) + 1.00f")) is None
     first, second = host.end(begun.key)
     assert first.score is None and second.score is None  # a later reward that is not known is no zero
@@ -112,7 +112,7 @@ def test_a_verdict_that_fails_to_come_leaves_its_turns_without_credit(
         first.numbers()
 
 
-def test_many_ask_at_a_time_and_one_is_timed(host: Host) -> None:
+def test_many_ask_at_a_time_and_one_is_timed(host: EvaluationHost) -> None:
     async def all_at_once() -> list[object]:
         return await asyncio.gather(
             *(asyncio.to_thread(host.judge, TASK, text) for text in (swish.RIGHT, swish.WRONG) * 4)

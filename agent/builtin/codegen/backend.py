@@ -75,7 +75,7 @@ class Language(ABC):
     }  # where they are fewer
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
-        """The plan with what the schedule of its kernel changes of it."""
+        """Return the plan with what the schedule of its kernel changes of it."""
         return planned
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Language(ABC):
 
     @abstractmethod
     def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
-        """The lines of `forward` that run a kernel on its arguments; of a batch, some are lists."""
+        """Return the lines of `forward` that run a kernel on its arguments; of a batch, some are lists."""
 
     @abstractmethod
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:

@@ -5,9 +5,10 @@ C++ and CUDA C++ share them; what differs between the two is their `CTypes`.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,7 @@ from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Oper
 from kernelwright.agent.builtin.ir.space import Level
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 
 
 class Lines(text.Lines):
@@ -50,10 +52,22 @@ class CTypes:
     lowest: Mapping[str, str]  # by type
     highest: Mapping[str, str]
     reserved: frozenset[str]
-    literal: Callable[[float | int | bool, str], str]  # a number of a type
+    integer: Callable[[float, str], str]  # a number of a type of integers, for which floats are cut
     function: Callable[[str, str], str]  # the name of a function for a type
     loaded: Callable[[str, str], str]  # an expression for what lies in memory, of a dtype, as a value
     stored: Callable[[str, str], str]  # the other way round
+
+    def literal(self, value: float | int | bool, ctype: str) -> str:
+        """A number of a type."""
+        if ctype == "bool":
+            return "true" if value else "false"
+        if ctype not in ("float", "double"):
+            return self.integer(value, ctype)
+        if math.isnan(value):
+            return "NAN"
+        if math.isinf(value):
+            return "-INFINITY" if value < 0 else "INFINITY"
+        return repr(float(value)) + ("f" if ctype == "float" else "")
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,7 @@ class CLikeCodegen(ABC):
         self.names: dict[Access, str] = {}  # of a row's pointer, or of the value where it does not vary
         self.taken: set[str] = {*pointers.values(), *plan.arguments}
         self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
+        self.kept: set[str] = set()  # values that an earlier pass has left in a buffer, or in registers
 
     # Names and types.
 
@@ -120,7 +135,7 @@ class CLikeCodegen(ABC):
         return terms
 
     def element(self, access: Access, name: str, terms: Sequence[str]) -> str:
-        """An element of what `name` points to; of a table, with the index yet to be filled in."""
+        """Return an element of what `name` points to; of a table, with the index yet to be filled in."""
         where = total([*terms, times(AT, access.table)])
         return self.loaded(access, f"{name}[{where or '0'}]")
 
@@ -142,7 +157,7 @@ class CLikeCodegen(ABC):
         """Expression that reads a value that the kernel has computed."""
 
     def operand(self, operand: Operand, level: Level, wanted: str, addresses: Mapping[Access, str]) -> str:
-        """An operand as an expression of type `wanted`."""
+        """Return an operand as an expression of type `wanted`."""
         if isinstance(operand, Constant):
             return self.vocabulary.literal(operand.value, wanted)
         access = self.plan.access(operand, level)
@@ -159,7 +174,7 @@ class CLikeCodegen(ABC):
         addresses: Mapping[Access, str],
         place: Element = NOWHERE,
     ) -> str:
-        """The statement's right-hand side."""
+        """Return the statement's right-hand side."""
         words = self.vocabulary
 
         def ctype(dtype: str) -> str:
@@ -200,6 +215,72 @@ class CLikeCodegen(ABC):
     ) -> None:
         found = self.expression(statement, level, addresses, place)
         self.out.add(f"const {self.ctype(statement.name)} {self.name(statement)} = {found};")
+
+    # The elements of a row.
+
+    @abstractmethod
+    def scan(self, statement: Scan, addresses: Mapping[Access, str]) -> None:
+        """Define a scan's value at an element, which adds to the running value."""
+
+    @abstractmethod
+    def varies_in_row(self, access: Access) -> bool: ...
+
+    def element_values(self, stage: Stage, addresses: Mapping[Access, str], place: Element) -> None:
+        """Add a pass's statements for one element: reads of kept values, results, new kept values."""
+        read = [view.base for s in stage.in_pass for view, _ in reads(s, self.plan.region)]
+        for name in dict.fromkeys([*read, *stage.stores]):
+            if name in self.kept:
+                self.define_kept(name, place.kept)
+        for statement in stage.elements:
+            if isinstance(statement, Scan):
+                self.scan(statement, addresses)
+            else:
+                self.define(statement, "element", addresses, place)
+        for name in stage.keeps:
+            self.out.add(f"{self.kept_name(name)}[{place.kept}] = {self.statements[name]};")
+
+    def define_kept(self, name: str, place: str) -> None:
+        text = f"{self.kept_name(name)}[{place}]"
+        self.out.add(f"const {self.ctype(name)} {self.statements[name]} = {text};")
+
+    def pick(self, statement: Reduce, length: str, kept: Set[str]) -> None:
+        """Add the operand at one place of the row, computed for that place alone; NaN outside the row.
+
+        `length`: elements of the row; `kept`: values that can be read at any of them.
+        """
+        out, plan = self.out, self.plan
+        assert statement.index is not None
+        at, ctype, whole = (
+            f"{self.name(statement)}_at",
+            self.ctype(statement.name),
+            self.vocabulary.value["int64"],
+        )
+        out.add(f"const {whole} {at} = {self.operand(statement.index, 'row', whole, self.names)};")
+        out.add(f"{ctype} {self.name(statement)} = {'NAN' if ctype in ('float', 'double') else '0'};")
+        out.open(f"if ({at} >= 0 && {at} < {length})")
+        by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
+        needed = closure([statement.operand.base], by_name, set(kept))
+        elements = [s for name, s in by_name.items() if name in needed and isinstance(s, Compute)]
+        addresses: dict[Access, str] = {}
+        read: list[Fused] = [*elements, statement]
+        for s in read:
+            for view, level in reads(s, plan.region):
+                access = plan.access(view, level)
+                if access is not None and level == "element":
+                    addresses[access] = self.element_at(access, at)
+                if view.base in kept:
+                    self.define_kept(view.base, at)
+        for element in elements:
+            self.define(element, "element", addresses, Element(at, at))
+        value = self.operand(statement.operand, "element", ctype, addresses)
+        out.add(f"{self.name(statement)} = {value};")
+        out.close()
+
+    def element_at(self, access: Access, at: str) -> str:
+        if not self.varies_in_row(access):
+            return self.names[access]
+        axes = [axis for axis, inside in enumerate(self.plan.inner) if inside]
+        return self.element(access, self.names[access], self.outside(access, axes, at))
 
     # Reductions.
 

@@ -34,7 +34,7 @@ class GridKernel(Kernel):
         return super().text if self.parts is None else (*super().text, *self.parts.body)
 
     def functions(self, comment: Sequence[str]) -> list[GridFunction]:
-        """The functions as the template writes them."""
+        """Return the functions as the template writes them."""
         parts = self.parts
         if parts is None:
             return [GridFunction(self.name, self.parameters, self.body, tuple(comment), self.width)]
@@ -76,7 +76,7 @@ def taken(
 class GpuLanguage(Language):
     @abstractmethod
     def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
-        """The line that launches a function."""
+        """Return the line that launches a function."""
 
     def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
         assert isinstance(kernel, GridKernel)

@@ -24,7 +24,9 @@ class Host:
     """Collects the lines of `forward` and the names that values have in it."""
 
     def __init__(self, program: Program, taken: set[str], placement: str = CPU) -> None:
-        """`taken`: names of the file, to which those used here are added; `placement`: the device of new
+        """Begin the host code of a file.
+
+        `taken`: names of the file, to which those used here are added; `placement`: the device of new
         tensors, which are never left to torch's default, for a caller may have set another.
         """
         self.program = program
@@ -49,7 +51,7 @@ class Host:
         return text
 
     def start(self, part: bool = False) -> None:
-        """Checks of the arguments; constants for their shapes, and for tensors the forward writes out.
+        """Write checks of the arguments; constants for their shapes, and for tensors the forward writes out.
 
         Of a part that is called with other arguments than it was traced with, the module's own forward runs.
         """
@@ -79,7 +81,7 @@ class Host:
                 self.names[item.name] = self.literal(item)
 
     def literal(self, item: Input) -> str:
-        """The name of a tensor that the forward writes out."""
+        """Return the name of a tensor that the forward writes out."""
         name = self.fresh(item.target.upper())
         values = ", ".join(number(v) for v in item.values)
         tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype}, device={CPU})"
@@ -113,7 +115,7 @@ class Host:
             self.lines.append(f"{self.names[name]} = {source}.view({view.shape!r})")
             return self.names[name]
         node = self.program.view_nodes[name]
-        short = node.op.split(".")[1]
+        short = node.operator
         if short in SAME:
             original = node.args[0]
             assert isinstance(original, Ref)
@@ -129,7 +131,7 @@ class Host:
         return view.linear and view.numel == math.prod(self.program.shapes[view.base])
 
     def call(self, node: Node) -> str:
-        """The torch call of a node."""
+        """Return the torch call of a node."""
         if node.op == SUBMODULE:
             return self.submodule(node)
         if node.op == "getitem":
@@ -180,17 +182,17 @@ class Host:
         return f'checked("{text}", {text}, {meta.shape!r}, torch.{meta.dtype})'
 
     def is_checked(self, node: Node) -> bool:
-        """Whether a node is a result of a submodule, which `checked` makes contiguous."""
+        """Return True for a result of a submodule, which `checked` makes contiguous."""
         return node.op == "getitem" and any(self.nodes[name].op == SUBMODULE for name in node.inputs)
 
     def submodule(self, node: Node) -> str:
-        """The call of a submodule that is left to torch."""
+        """Return the call of a submodule that is left to torch."""
         text, _, tensors = node.args
         assert isinstance(text, str) and isinstance(tensors, tuple)
         return text.format(*(self.as_in_the_reference(t.ref) for t in tensors if isinstance(t, Ref)))
 
     def as_in_the_reference(self, name: str) -> str:
-        """A value that lies in memory as it does there: code that is not known may ask for that."""
+        """Return a value that lies in memory as it does there: code that is not known may ask for that."""
         text, view, meta = self.value(name), self.program.views.get(name), self.metas[name]
         if meta.contiguous:
             return text if isinstance(view, View) and view.linear else f"{text}.contiguous()"
@@ -222,7 +224,7 @@ class Host:
         return self.names[name]
 
     def allocated_each(self, names: Sequence[str]) -> str:
-        """The name of a list of new tensors."""
+        """Return the name of a list of new tensors."""
         each = self.fresh(f"{names[0]}_each")
         self.lines.append(f"{each} = [{self.new(names[0])} for _ in range({len(names)})]")
         self.lists[each] = len(names)
@@ -234,7 +236,7 @@ class Host:
         return f"torch.empty({shape!r}, dtype=torch.{dtype}, device={self.placement})"
 
     def listed(self, values: Sequence[str]) -> str:
-        """A list of values, which has a name where it is long."""
+        """Return a list of values, which has a name where it is long."""
         whole = values[0].removesuffix("[0]") if values else ""
         if values and all(value == f"{whole}[{number}]" for number, value in enumerate(values)):
             if self.lists.get(whole) == len(values):

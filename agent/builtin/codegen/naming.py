@@ -30,7 +30,7 @@ _LONGEST = 4  # words of a name
 
 
 def kernel_name(region: Region, roles: Mapping[str, Role]) -> str:
-    """A name such as softmax_rows or gelu_add. `roles`: those of the program's statements."""
+    """Return a name such as softmax_rows or gelu_add. `roles`: those of the program's statements."""
     played = {roles.get(s.name) for s in region.statements}
     ops = _ops(region)
     words: list[str] = []
@@ -65,7 +65,7 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def description(region: Region) -> str:
-    """The operators of a region, each once."""
+    """Return the operators of a region, each once."""
     return ", ".join(dict.fromkeys(_ops(region)))
 
 

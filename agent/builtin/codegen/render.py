@@ -68,7 +68,10 @@ def render(
     language: Language,
     idle: Set[str] = frozenset(),
 ) -> Rendered:
-    """The candidate for `graph`, which was traced from `source`. `idle`: knobs that would change nothing."""
+    """Return the candidate for `graph`, which was traced from `source`.
+
+    `idle`: knobs that would change nothing.
+    """
     file = _File(graph, source, schedule, language, idle)
     for forward in forwards:
         file.add(_Forward(forward, file))
@@ -116,7 +119,7 @@ class _Forward:
         self.host.lines += self.language.call(group.kernel, given)
 
     def prepare(self, launch: Launch, beside: bool = False) -> tuple[_Entry, list[str]]:
-        """The kernel of a launch, a new one unless there is one that does the same, and its arguments."""
+        """Return the kernel of a launch, a new one unless another does the same, and its arguments."""
         calls = launch.calls
         read = list(zip(*(call.reads for call in calls), strict=True))
         written = list(zip(*([self.held(name) for name in c.plan.outputs] for c in calls), strict=True))
@@ -151,7 +154,7 @@ class _Forward:
         return entry, arguments
 
     def held(self, name: str) -> str:
-        """The tensor that an output is written to, or into."""
+        """Return the tensor that an output is written to, or into."""
         return self.placed[name].base if name in self.placed else name
 
     def argument(self, values: Sequence[str]) -> str:
@@ -167,7 +170,7 @@ class _Forward:
         prefix: str,
         ask: KnobReader,
     ) -> _Entry:
-        """The kernel of a launch; of which values and outputs each call has its own says `several`."""
+        """Return the kernel of a launch; of which values and outputs each call has its own says `several`."""
         pointers, taken = self.parameters(launch.calls[0].reads, planned.outputs)
         moving = [places(planned)[number] for number in launch.moving]
         begins = {access: unique(f"{pointers[access.base]}_at", taken) for access in moving}
@@ -193,7 +196,7 @@ class _Forward:
         return _Entry(kernel, prefix, *said, beside)
 
     def attention(self, statement: Attention) -> None:
-        """The same for an attention."""
+        """Add the kernel of an attention, and its call."""
         bases = list(dict.fromkeys(view.base for view in operands(statement, self.program)))
         order = {base: str(number) for number, base in enumerate(bases)}
         read = [replace(o, base=order[o.base]) for o in slots(statement) if isinstance(o, View)]

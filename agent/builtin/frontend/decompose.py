@@ -196,7 +196,7 @@ def nll_loss_backward(
 
 @functools.cache  # a tenth of a second; operators that are registered later stay as they are
 def table() -> Mapping[Any, Callable[..., Any]]:
-    """The decomposition table for `ExportedProgram.run_decompositions`."""
+    """Return the decomposition table for `ExportedProgram.run_decompositions`."""
     found: dict[Any, Callable[..., Any]] = torch.export.default_decompositions()
     for op in list(found):
         if op._opname in KEPT:

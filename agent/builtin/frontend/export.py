@@ -23,7 +23,7 @@ RANDOM = frozenset(_RANDOM.split())
 def export(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], decompositions: Mapping[Any, Any]
 ) -> ExportedProgram:
-    """The functional program of a call. Raises Untraceable where a candidate could not repeat it."""
+    """Return the functional program of a call. Raises Untraceable where a candidate could not repeat it."""
     try:
         with torch.no_grad():
             exported = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
@@ -41,7 +41,7 @@ def export(
 
 
 def quoted(dotted: str, model: nn.Module) -> str:
-    """The name of a parameter, buffer or submodule, keys of dictionaries in quotes: "heads.'0'.weight"."""
+    """Return the name of a parameter, buffer or submodule, keys in quotes: "heads.'0'.weight"."""
     parts: list[str] = []
     owner: Any = model
     for part in filter(None, dotted.split(".")):
@@ -51,7 +51,7 @@ def quoted(dotted: str, model: nn.Module) -> str:
 
 
 def node_of(node: Any) -> Node:
-    """The `Node` of a call_function node. Raises Untraceable where a candidate could not repeat the call."""
+    """Return the `Node` of a call_function node. Raises Untraceable if a candidate could not repeat it."""
     if node.target is operator.getitem:
         op = "getitem"
     elif isinstance(node.target, torch._ops.OpOverload):

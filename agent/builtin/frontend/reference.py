@@ -26,7 +26,9 @@ class Reference:
 
 
 def read(source: str, constructor: tuple[str, ...], whole: bool = False) -> Reference:
-    """The parts of a reference, its class renamed to ModelNew; the `whole` to Unfused, with its forward.
+    """Return the parts of a reference, its class renamed to ModelNew.
+
+    The `whole`, with its forward, is renamed to Unfused.
 
     `constructor` are the literals the graph was traced with; other values are refused at construction.
     """
@@ -65,7 +67,7 @@ def read(source: str, constructor: tuple[str, ...], whole: bool = False) -> Refe
 
 
 def renamed(source: str) -> str:
-    """The whole reference with its class renamed."""
+    """Return the whole reference with its class renamed."""
     return re.sub(r"\bModel\b", "ModelNew", source).strip() + "\n"
 
 
@@ -85,7 +87,7 @@ def _reachable_methods(methods: dict[str, ast.FunctionDef]) -> set[str]:
 
 
 def _checked(source: str, init: ast.FunctionDef, constructor: tuple[str, ...]) -> str:
-    """The constructor, with a check of its arguments at the start."""
+    """Return the constructor, with a check of its arguments at the start."""
     names = [a.arg for a in init.args.args[1:]][: len(constructor)]
     text = _text(source, init)
     if not names or init.args.vararg is not None:
@@ -179,7 +181,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _text(source: str, node: ast.stmt) -> str:
-    """The source of a statement with its decorators and indentation."""
+    """Return the source of a statement with its decorators and indentation."""
     lines = source.splitlines()
     decorators = getattr(node, "decorator_list", [])
     start = decorators[0].lineno if decorators else node.lineno

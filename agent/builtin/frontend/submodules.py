@@ -72,7 +72,10 @@ class Leaving:
     sound: set[str] = field(default_factory=set)  # can be traced
 
     def search(self, draws: Sequence[Sequence[Any]], reason: str) -> ExportedProgram:
-        """The program of the whole, which failed for this reason. Raises Untraceable where nothing helps."""
+        """Return the program of the whole, which failed for this reason.
+
+        Raises Untraceable where nothing helps.
+        """
         for inputs in draws:
             self.record(inputs, reason)
         while True:
@@ -91,7 +94,7 @@ class Leaving:
             return exported
 
     def parts(self, draws: Sequence[Sequence[Any]], reason: str) -> dict[str, tuple[Call, ExportedProgram]]:
-        """The largest submodules that can be traced, where the forward around them cannot.
+        """Return the largest submodules that can be traced, where the forward around them cannot.
 
         Those that are called in one way, with tensors that come one by one. Raises Untraceable where there
         are none, and where they do something else than when they are traced.
@@ -157,7 +160,7 @@ class Leaving:
     def culprits(
         self, model: nn.Module, path: str, reason: str, asked: dict[str, str | None]
     ) -> dict[str, str]:
-        """The smallest submodules that one fails for, itself if none of those it calls; with the reasons."""
+        """Return the smallest submodules that one fails for, with the reasons; itself if none fails."""
         found: dict[str, str] = {}
         for child in self.within.get(path, ()):
             if child not in self.calls or child in self.sound | self.left.keys() | found.keys():
@@ -188,7 +191,7 @@ class Leaving:
     # Tracing around what is left out.
 
     def export(self, model: nn.Module, path: str, decompositions: Mapping[Any, Any]) -> ExportedProgram:
-        """The program of a submodule of `model`, of each way in which it is called the last one."""
+        """Return the program of a submodule of `model`, of each way in which it is called the last one."""
         exported = None
         with self.standing_in(model):
             for call in self.calls.get(path, {}).values():
@@ -215,7 +218,7 @@ class Leaving:
             yield
 
     def spelled_out(self, node: Node) -> Node:
-        """The node; one that is left out with its call, where its results are, and tensors as arguments."""
+        """Return the node; one that is left out with its call, its results' places, and tensor arguments."""
         if node.op != SUBMODULE:
             return node
         key, tensors = node.args
@@ -226,7 +229,7 @@ class Leaving:
     # Whether that is the same.
 
     def hold(self, draws: Sequence[Sequence[Any]]) -> None:
-        """Raises Untraceable where what is left out and what is around it share more than results."""
+        """Raise Untraceable where what is left out and what is around it share more than results."""
         theirs, ours = self.build(), self.build()
         program = self.export(ours, "", {})
         left = {path: theirs.get_submodule(path) for path in self.left}
@@ -262,7 +265,7 @@ class Leaving:
                 raise Untraceable(f"without {names}, which cannot be traced, results differ") from error
 
     def hold_parts(self, draws: Sequence[Sequence[Any]], paths: Sequence[str]) -> None:
-        """Raises Untraceable where parts as they are traced make another whole than the parts themselves."""
+        """Raise Untraceable where parts as they are traced make another whole than the parts themselves."""
         theirs, ours = self.build(), self.build()
         traced = {path: self.export(ours, path, {}).module() for path in paths}
 
@@ -286,7 +289,7 @@ class Leaving:
                 raise Untraceable(f"{' and '.join(paths)} do something else when traced") from error
 
     def named(self, exported: ExportedProgram) -> set[str]:
-        """The submodules that a program calls."""
+        """Return the submodules that a program calls."""
         target = torch.ops.kernelwright.submodule.default
         return {_known[node.args[0]].path for node in exported.graph.nodes if node.target is target}
 
@@ -343,7 +346,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 def described(value: Any) -> Any:
-    """A value with a `Meta` in the place of each tensor."""
+    """Return a value with a `Meta` in the place of each tensor."""
     return pytree.tree_map_only(Tensor, meta_of, value)
 
 

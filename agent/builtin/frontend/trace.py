@@ -28,7 +28,7 @@ def trace_json(source: str, precision: str = "task") -> str:
 
 
 def trace_source(source: str, precision: str = "task") -> Graph:
-    """The graph of `Model(*get_init_inputs())` in train mode on `get_inputs()`.
+    """Return the graph of `Model(*get_init_inputs())` in train mode on `get_inputs()`.
 
     Raises `Untraceable` with the reason where the coder has to fall back to the reference.
     """
@@ -65,7 +65,7 @@ def trace_source(source: str, precision: str = "task") -> Graph:
 
 
 def _part(model: nn.Module, path: str, call: Call, exported: ExportedProgram, leaving: Leaving) -> Graph:
-    """The graph of a submodule, from its own arguments and parameters."""
+    """Return the graph of a submodule, from its own arguments and parameters."""
     part = model.get_submodule(path)
     args, _ = call.arguments()
     arguments = _arguments(part, args)
@@ -92,7 +92,7 @@ def _left(
 
 
 def _kinds(inputs: list[Any]) -> list[list[Any]]:
-    """The inputs, their negatives and zeros: a branch on data is likely to be taken both ways."""
+    """Return the inputs, their negatives and zeros: a branch on data is likely to be taken both ways."""
     tensors = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
     return [
         [x * factor if is_tensor else x for x, is_tensor in zip(inputs, tensors, strict=True)]
@@ -199,7 +199,7 @@ def _input(node: Any, spec: Any, argument: str, exported: Any, model: nn.Module)
 
 
 def _live(nodes: list[Node], wanted: list[str]) -> tuple[Node, ...]:
-    """The nodes that `wanted` depends on, and submodules, which may do more than to give a result."""
+    """Return the nodes that `wanted` depends on, and submodules, which may do more than to give a result."""
     needed = {*wanted, *(n.name for n in nodes if n.op == SUBMODULE)}
     for node in reversed(nodes):
         if node.name in needed:

@@ -109,7 +109,7 @@ def unequal(left: Expression, right: Expression | Number) -> Expression:
 
 
 def walk(tree: Expression) -> Iterator[Expression]:
-    """The nodes of a tree, itself first."""
+    """Return the nodes of a tree, itself first."""
     yield tree
     match tree:
         case Call():
@@ -127,7 +127,10 @@ def walk(tree: Expression) -> Iterator[Expression]:
 
 
 def written(tree: Expression, leaf: Callable[[Expression], str], function: Callable[[Call], str]) -> str:
-    """A tree as text. `leaf` writes operands, numbers, places and lookups, `function` the name of a call."""
+    """Return a tree as text.
+
+    `leaf` writes operands, numbers, places and lookups, `function` the name of a call.
+    """
 
     def text(node: Expression) -> str:
         match node:

@@ -91,6 +91,11 @@ class Node(Record):
         return self.outputs[0]
 
     @property
+    def operator(self) -> str:
+        """Name without namespace and overload: "add" of "aten.add.Tensor"."""
+        return self.op.split(".")[1] if "." in self.op else self.op
+
+    @property
     def in_turn(self) -> bool:
         """True if it must run in its turn whenever it occurs, because it draws random numbers."""
         if self.op in _DROPOUT:

@@ -62,7 +62,7 @@ class Reduction:
 
 
 def number(value: object, default: float) -> Const:
-    """A setting, as a number of the type that the operator computes in."""
+    """Return a setting, as a number of the type that the operator computes in."""
     return Const(float(default if value is None else value))  # type: ignore[arg-type]
 
 
@@ -248,7 +248,7 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 def pointwise_name(op: str) -> str | None:
-    """The table's key for an ATen operator such as "aten.add.Tensor"."""
+    """Return the table's key for an ATen operator such as "aten.add.Tensor"."""
     if op in UNSUPPORTED:
         return None
     key = OVERLOADS.get(op, op.split(".")[1] if op.startswith("aten.") else "")
@@ -256,6 +256,6 @@ def pointwise_name(op: str) -> str | None:
 
 
 def promoted(dtypes: Sequence[str]) -> str:
-    """The common dtype of operands."""
+    """Return the common dtype of operands."""
     common = reduce(torch.promote_types, (getattr(torch, name) for name in dtypes))
     return str(common).removeprefix("torch.")

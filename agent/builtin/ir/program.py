@@ -279,7 +279,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:
-    """The view read at `shape`, as PyTorch broadcasts."""
+    """Return the view read at `shape`, as PyTorch broadcasts."""
     if view.shape == shape:
         return view
     missing = len(shape) - len(view.shape)
@@ -301,7 +301,7 @@ def near(stride: int) -> bool:
 
 
 def turned(view: View, order: tuple[int, ...]) -> View:
-    """The view with its axes in another order."""
+    """Return the view with its axes in another order."""
     shape, strides = view.shape, view.strides
     return replace(
         view, shape=tuple(shape[axis] for axis in order), strides=tuple(strides[axis] for axis in order)
@@ -335,7 +335,7 @@ def composed(view: View, shape: tuple[int, ...], operand: View, steps: int = 1) 
         offset += reach[dim] * operand.strides[dim]
 
     def along(size: int, stride: int) -> int | None:
-        """The operand's stride for one of the view's, which stays within one axis."""
+        """Return the operand's stride for one of the view's, which stays within one axis."""
         if size == 1 or stride == 0:
             return 0
         for dim, step in enumerate(whole):
@@ -389,7 +389,7 @@ def slots(statement: Fused | Attention) -> tuple[Operand, ...]:
 
 
 def reading(statement: F, read: Sequence[Operand]) -> F:
-    """The statement with other operands, in the order of `slots`."""
+    """Return the statement with other operands, in the order of `slots`."""
     if isinstance(statement, Compute):
         return replace(statement, operands=tuple(read))
     if isinstance(statement, Attention):
@@ -404,7 +404,7 @@ def reading(statement: F, read: Sequence[Operand]) -> F:
 
 
 def views_of(statement: Fused | Attention | Recurrence | Joined) -> Iterator[View]:
-    """The views a statement reads; of a recurrence, those of values that it does not compute itself."""
+    """Return the views a statement reads; of a recurrence, those of values from outside it."""
     if isinstance(statement, Joined):
         yield from (View(name, v.shape, contiguous(v.shape)) for name, v in statement.pieces.items())
         return

@@ -110,7 +110,7 @@ class Region:
 
 
 def analyse(statements: Sequence[Fused]) -> Space | None:
-    """The space of a region, or None where the statements do not fit into one."""
+    """Return the space of a region, or None where the statements do not fit into one."""
     sizes = [math.prod(s.shape) if isinstance(s, Compute) else s.operand.numel for s in statements]
     numel = max(sizes)
     reduced = _reduced_axes(statements, numel)
@@ -218,7 +218,7 @@ def _clip_axes(view: View) -> Iterator[tuple[Interval, Interval, Clip]]:
 
 
 def _reduced_axes(statements: Sequence[Fused], numel: int) -> frozenset[Interval] | None:
-    """The axes all partial reductions and scans share; empty where there is none, None where they differ."""
+    """Return the axes that all partial reductions and scans share; None where they differ."""
     found: set[frozenset[Interval]] = set()
     for s in statements:
         if not isinstance(s, Compute) and s.operand.numel == numel and math.prod(s.shape) > 1:

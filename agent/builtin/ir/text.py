@@ -17,7 +17,7 @@ HALVES = {"bfloat16", "float16"}  # stored in 16 bits, computed in float
 
 
 def whole(value: float, dtype: str) -> int:
-    """A number as a value of an integer type; the small ones wrap it around."""
+    """Return a number as a value of an integer type; the small ones wrap it around."""
     least, values = _WRAPPED.get(dtype, (0, 0))
     return (int(value) - least) % values + least if values else int(value)
 
@@ -30,7 +30,7 @@ def times(text: str, stride: int) -> str:
 
 
 def total(terms: list[str]) -> str:
-    """The sum of the terms that are not empty."""
+    """Return the sum of the terms that are not empty."""
     return " + ".join(term for term in terms if term)
 
 

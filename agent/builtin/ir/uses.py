@@ -13,7 +13,7 @@ Unit: TypeAlias = Region | Attention | Library
 
 
 def operands(statement: Statement, program: Program) -> list[View]:
-    """The views a statement reads."""
+    """Return the views a statement reads."""
     if not isinstance(statement, Library):
         return list(views_of(statement))
     found = []
@@ -24,7 +24,7 @@ def operands(statement: Statement, program: Program) -> list[View]:
 
 
 def statements_of(unit: Unit) -> Sequence[Statement]:
-    """The statements of a kernel, or the one library call or attention."""
+    """Return the statements of a kernel, or the one library call or attention."""
     return unit.statements if isinstance(unit, Region) else (unit,)
 
 
@@ -45,7 +45,7 @@ class Uses:
         }
 
     def readers(self, name: str) -> list[Statement]:
-        """The statements that read a value, in the program's order."""
+        """Return the statements that read a value, in the program's order."""
         return list(self._readers.get(name, {}).values())
 
 
@@ -61,7 +61,7 @@ def stored(region: Region, program: Program, uses: Uses) -> list[str]:
 
 
 def ordered(needs: Mapping[int, set[int]]) -> list[int]:
-    """The keys of `needs`, each behind those that it needs, and otherwise the smallest first."""
+    """Return the keys of `needs`, each behind those that it needs, and otherwise the smallest first."""
     waiting = {key: set(others) for key, others in needs.items()}
     followers: dict[int, list[int]] = {}
     for key, others in needs.items():

@@ -92,7 +92,7 @@ class AttentionLowering(Lowering):
         return view if isinstance(view, View) and not view.clips else None
 
     def together(self, arg: object) -> View:
-        """A value, or a copy of it, in which the elements of a vector lie together."""
+        """Return a value, or a copy of it, in which the elements of a vector lie together."""
         assert isinstance(arg, Ref)
         view = self.view_of(arg.ref)
         if view.strides[-1] == 1 or view.shape[-1] == 1:
@@ -101,7 +101,7 @@ class AttentionLowering(Lowering):
 
 
 def _with_heads(view: View, rank: int) -> View:
-    """A view of this rank as [images, heads, rows, columns]."""
+    """Return a view of this rank as [images, heads, rows, columns]."""
     if rank == 4:
         return view
     place = 0 if rank == 2 else 1

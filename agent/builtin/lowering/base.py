@@ -60,7 +60,7 @@ class Lowering:
         self.taken = {i.name for i in graph.inputs} | {n.name for n in graph.nodes}
 
     def choice(self, knob: str) -> str:
-        """The value of a knob that makes a difference here."""
+        """Return the value of a knob that makes a difference here."""
         self.program.choices[knob] = self.schedule.value(knob)
         return self.program.choices[knob]
 
@@ -86,21 +86,21 @@ class Lowering:
         return None
 
     def operand_as_it_lies(self, arg: Arg) -> Operand | None:
-        """An operand that may be in another order of axes."""
+        """Return an operand that may be in another order of axes."""
         view = self.program.views.get(arg.ref) if isinstance(arg, Ref) else None
         return view if self.order(view) is not None else self.operand(arg)
 
     # Orders of axes.
 
     def order(self, view: Operand | None) -> tuple[int, ...] | None:
-        """A view's axes as they lie in memory, the innermost last; None where they have that order."""
+        """Return a view's axes as they lie in memory, the innermost last; None where they have that order."""
         if self.layout != "channels_last" or not isinstance(view, View) or view.clips or vectorisable(view):
             return None
         axes = tuple(sorted(range(len(view.shape)), key=lambda axis: -view.strides[axis]))
         return axes if vectorisable(turned(view, axes)) else None
 
     def in_order_of(self, operands: tuple[Operand, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The order of axes of the operands that have this shape."""
+        """Return the order of axes of the operands that have this shape."""
         whole = (self.order(o) for o in operands if isinstance(o, View) and o.shape == shape)
         return next((order for order in whole if order is not None), None)
 
@@ -213,7 +213,7 @@ class Lowering:
         )
 
     def rounded(self, operand: Operand, dtype: str) -> Operand:
-        """A constant as the nearest number of a type."""
+        """Return a constant as the nearest number of a type."""
         if isinstance(operand, View):
             return operand
         return Constant(torch.tensor(operand.value, dtype=getattr(torch, dtype)).item())
@@ -251,7 +251,7 @@ class Lowering:
         return self.seen[key]
 
     def copy(self, name: str, view: View, original: str) -> None:
-        """Adds a copy of a view, which is that of `original`."""
+        """Add a copy of a view, which is that of `original`."""
         dtype = self.program.dtypes[view.base]
         flipped = vectorisable(view) and min(view.strides, default=0) < 0
         if (flipped or contiguous_axis(view) is not None) and dtype in SUPPORTED_DTYPES:

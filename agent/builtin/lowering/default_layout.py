@@ -39,8 +39,7 @@ def preferred_layout(graphs: Iterable[Graph]) -> str:
 
 def is_convolution(node: Node) -> bool:
     """Return True for a convolution of a batch of images, or volumes, that have channels."""
-    short = node.op.split(".")[1] if "." in node.op else node.op
-    rank = {"conv2d": 4, "conv_transpose2d": 4, "conv3d": 5, "conv_transpose3d": 5}.get(short)
+    rank = {"conv2d": 4, "conv_transpose2d": 4, "conv3d": 5, "conv_transpose3d": 5}.get(node.operator)
     return rank is not None and len(node.meta.shape) == rank and node.meta.dtype == "float32"
 
 

@@ -43,7 +43,7 @@ class LookupLowering(ReductionLowering):
         return index is not None and self.take(node, found, index)
 
     def along(self, node: Node, table: object, dim: object, index: object, negative: bool = False) -> bool:
-        """The axes of the index take the place of one of the table's."""
+        """Return the axes of the index take the place of one of the table's."""
         source = self.table(table)
         if source is None or not source.shape or not isinstance(dim, int):
             return False
@@ -68,8 +68,9 @@ class LookupLowering(ReductionLowering):
         return self.take(node, source, replace(found, shape=node.meta.shape, strides=strides))
 
     def counted(self, arg: object, size: int) -> tuple[int, tuple[int, ...]] | None:
-        """The first of indices that `arange` counts, all of which there are, and how many further the next is
-        along each axis: a part of the table, where nothing need be looked up.
+        """Return the first of indices that `arange` counts, and the distance of the next along each axis.
+
+        All of them exist, so that they are a part of the table and nothing need be looked up.
         """
         view = self.program.views.get(arg.ref) if isinstance(arg, Ref) else None
         node = next((n for n in self.graph.nodes if isinstance(view, View) and n.name == view.base), None)
@@ -93,7 +94,7 @@ class LookupLowering(ReductionLowering):
         return view
 
     def indices(self, arg: object, size: int, negative: bool) -> View | None:
-        """Indices that a library call has checked against `size`; None if the argument is no list of them."""
+        """Return indices that a library call has checked against `size`, or None if there are none."""
         meta = self.graph.metas().get(arg.ref) if isinstance(arg, Ref) else None
         if not isinstance(arg, Ref) or meta is None or meta.dtype not in ("int64", "int32"):
             return None

@@ -17,12 +17,11 @@ _FOLLOWING = {
 
 class LayoutLowering(Lowering):
     def library(self, node: Node) -> None:
-        short = node.op.split(".")[1] if "." in node.op else node.op
-        if not self.channels_last(node, short):
+        if not self.channels_last(node, node.operator):
             super().library(node)
 
     def channels_last(self, node: Node, short: str) -> bool:
-        """The call with its result, and the images it is computed from, in that order."""
+        """Return the call with its result, and the images it is computed from, in that order."""
         if self.layout != "channels_last" or len(node.outputs) != 1 or node.meta.dtype != "float32":
             return False
         rank = len(node.meta.shape)

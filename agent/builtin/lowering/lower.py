@@ -103,7 +103,7 @@ class _NodeLowering(
             if twin in self.tuples:
                 self.tuples[node.name] = self.tuples[twin]
                 return
-        short = node.op.split(".")[1] if "." in node.op else node.op
+        short = node.operator
         handler = getattr(self, f"on_{short}", None)
         if is_convolution(node):
             self.choice("layout")
@@ -159,7 +159,7 @@ class _NodeLowering(
         return next((s for s in reversed(self.program.statements) if s.name == name), None)
 
     def fold(self, node: Node) -> bool:
-        """Computes an operator of constants, once and for all."""
+        """Compute an operator of constants, once and for all."""
         metas = self.graph.metas()
 
         def given(arg: Arg) -> Any:
@@ -184,7 +184,7 @@ class _NodeLowering(
         self.program.views[node.name], self.program.view_nodes[node.name] = value, full
 
     def in_one_order(self, given: Sequence[Arg], shape: tuple[int, ...]) -> list[Operand | None] | None:
-        """The operands, read in an order of axes that is not their own, if one of them lies so in memory."""
+        """Return the operands in another order of axes than their own, if one lies so in memory."""
         operands = [self.operand_as_it_lies(arg) for arg in given]
         order = self.in_order_of(tuple(o for o in operands if o is not None), shape)
         if order is None:
@@ -199,7 +199,7 @@ class _NodeLowering(
 
 
 def _frozen(value: Any, alias_of: Callable[[str], object]) -> Any:
-    """A hashable form of arguments; names become what they read."""
+    """Return a hashable form of arguments; names become what they read."""
     if isinstance(value, Ref):
         return alias_of(value.ref)
     if isinstance(value, DType):

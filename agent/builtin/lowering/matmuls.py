@@ -156,7 +156,7 @@ class ProductLowering(ReductionLowering):
             assert computed
 
     def rows(self, arg: object, dtype: str, last: bool = False) -> View | None:
-        """The vectors of a product's operand as rows; with `last`, they are its columns."""
+        """Return the vectors of a product's operand as rows; with `last`, they are its columns."""
         view = self.program.views.get(arg.ref) if isinstance(arg, Ref) else None
         if (
             not isinstance(view, View)
@@ -176,7 +176,7 @@ class ProductLowering(ReductionLowering):
         return replace(view, shape=(math.prod(sizes), length), strides=(steps[-1], step))
 
     def packed(self, arg: object, dtype: str, last: bool) -> View:
-        """The same of a copy, in which the elements of a vector lie together."""
+        """Return the same of a copy, in which the elements of a vector lie together."""
         assert isinstance(arg, Ref)
         view = self.view_of(arg.ref)
         turned = last and len(view.shape) == 2
@@ -186,7 +186,7 @@ class ProductLowering(ReductionLowering):
         return packed
 
     def dot(self, name: str, matrix: View, vector: View, reduced: int, dtype: str) -> None:
-        """Adds the sum of products, which 16-bit types sum in float."""
+        """Add the sum of products, which 16-bit types sum in float."""
         wide = "float32" if dtype in HALVES else dtype
         products = self.fresh(f"{name}_products")
         self.compute(products, "mul", (matrix, vector), {}, matrix.shape, wide)
@@ -199,7 +199,7 @@ class ProductLowering(ReductionLowering):
 
 
 def _inserted(view: View, place: int, size: int) -> View:
-    """The view with a new axis at a place that counts from the end, along which it stays."""
+    """Return the view with a new axis at a place that counts from the end, along which it stays."""
     at = len(view.shape) + 1 + place
     shape, strides = view.shape, view.strides
     return replace(
@@ -208,6 +208,6 @@ def _inserted(view: View, place: int, size: int) -> View:
 
 
 def _turned(view: View) -> View:
-    """The view with its last two axes exchanged."""
+    """Return the view with its last two axes exchanged."""
     rank = len(view.shape)
     return turned(view, (*range(rank - 2), rank - 1, rank - 2))

@@ -72,7 +72,7 @@ class _Frame:
         return tuple(numbers[end - len(self.kernel) : end])
 
     def counts(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Number of windows along each axis, none of them cut off by the end of the padding."""
+        """Return the number of windows along each axis, none cut off by the end of the padding."""
         each = zip(self.along(shape), self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((size + sum(p) - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
 
@@ -81,7 +81,7 @@ class _Frame:
         return 1 in (*self.counts(shape), *self.kernel)
 
     def within(self, more: Sequence[tuple[int, int]]) -> "_Frame":
-        """The same over a value of which the one with this frame is a padded copy."""
+        """Return the same over a value of which the one with this frame is a padded copy."""
         both = zip(self.padding, more, strict=True)
         return replace(self, padding=tuple((a + before, b + after) for (a, b), (before, after) in both))
 
@@ -179,7 +179,7 @@ class WindowLowering(ReductionLowering):
         return self.depthwise(node, 3)
 
     def depthwise(self, node: Node, rank: int) -> bool:
-        """A convolution in which every channel has filters of its own: sums of products, with the bias added.
+        """Lower a convolution with filters for every channel: sums of products, with the bias added.
 
         Zeros of the padding are not multiplied, whatever the weights.
         """
@@ -222,7 +222,7 @@ class WindowLowering(ReductionLowering):
         return self.compute(node.name, "add", (self.view_of(total), added), {}, node.meta.shape, dtype)
 
     def reached(self, node: Node, source: View, frame: _Frame, edge: float) -> tuple[View, _Frame]:
-        """The value and its windows; a copy, with `edge` beyond the edge, where no clip can say what that is.
+        """Return the value and its windows; a copy, with `edge` beyond its edge, where no clip describes it.
 
         Clips are of axes, and of one window, or of one element, there is none.
         """
@@ -263,7 +263,7 @@ class WindowLowering(ReductionLowering):
         return self.view_of(name)
 
     def padded(self, node: Node, source: View, padding: Sequence[tuple[int, int]], value: float) -> View:
-        """A copy of a value with so many elements of `value` before and after its last axes."""
+        """Return a copy of a value with so many elements of `value` before and after its last axes."""
         rank = len(padding)
         sizes = (size + sum(p) for size, p in zip(source.shape[-rank:], padding, strict=True))
         shape = (*source.shape[:-rank], *sizes)
@@ -304,11 +304,11 @@ def _windows(source: View, frame: _Frame) -> View:
 
 
 def _channels_last(rank: int) -> tuple[int, ...]:
-    """The axes of images of so many axes, in the order in which they lie."""
+    """Return the axes of images of so many axes, in the order in which they lie."""
     return (0, *range(2, rank + 2), 1)
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
-    """A size for each axis, where one may stand for all."""
+    """Return a size for each axis, where one may stand for all."""
     given = tuple(value) if isinstance(value, tuple) else (value,)
     return given * rank if len(given) == 1 else given

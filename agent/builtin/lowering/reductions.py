@@ -13,7 +13,7 @@ _LANES = 16  # columns, or elements of a row, that a scan needs at least: an AVX
 
 class ReductionLowering(Lowering):
     def reduce(self, name: str, op: str, source: View, dims: Any, keepdim: bool, dtype: str) -> None:
-        """Adds the reduction of a source in whatever order its axes lie."""
+        """Add the reduction of a source in whatever order its axes lie."""
         rank = len(source.shape)
         axes = {int(d) % rank for d in dims} if dims else set(range(rank))
         order = self.order(source) or tuple(range(rank))
@@ -158,7 +158,7 @@ class ReductionLowering(Lowering):
         return True
 
     def position(self, name: str, op: str, source: View, dim: Any, keepdim: bool) -> None:
-        """The first index of the extreme value along `dim`; a NaN counts as the extreme."""
+        """Find the first index of the extreme value along `dim`; a NaN counts as the extreme."""
         dtype = self.program.dtypes[source.base]
         extreme, hit, first = f"{name}_extreme", f"{name}_hit", f"{name}_first"
         self.reduce(extreme, op, source, (dim,), True, dtype)

@@ -45,7 +45,7 @@ class ViewLowering(Lowering):
         self.program.view_nodes[node.name] = node
 
     def on_flip(self, node: Node) -> bool:
-        """A view with negative strides, which torch does not have: where it needs the value, it copies."""
+        """Return a view with negative strides; torch has none and copies where it needs the value."""
         dims = self.settings(node)["dims"]
         source = self.program.views.get(node.args[0].ref) if isinstance(node.args[0], Ref) else None
         if not isinstance(source, View) or source.clips or not isinstance(dims, tuple):
@@ -65,7 +65,7 @@ class ViewLowering(Lowering):
         return self.pieces(node)
 
     def pieces(self, node: Node) -> bool:
-        """A split as one slice for each piece."""
+        """Return a split as one slice for each piece."""
         settings = self.settings(node)
         source, dim = node.args[0], settings.get("dim", 0)
         if not isinstance(source, Ref) or not isinstance(dim, int):

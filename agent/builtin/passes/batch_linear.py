@@ -130,7 +130,7 @@ def _together(group: Sequence[Library], program: Program) -> None:
 
 
 def _sliced(inputs: Sequence[View], program: Program) -> tuple[str, int]:
-    """The value of which the inputs are all slices, in order, along its first or second axis; or none."""
+    """Return the value whose slices along its first or second axis are the inputs, in order, or none."""
     base, (rows, length) = inputs[0].base, inputs[0].shape
     for axis, shape in enumerate(((len(inputs), rows, length), (rows, len(inputs), length))):
         strides = contiguous(shape)
@@ -143,7 +143,7 @@ def _sliced(inputs: Sequence[View], program: Program) -> tuple[str, int]:
 
 
 def _gathered(name: str, inputs: Sequence[View], program: Program) -> list[Statement]:
-    """Copies of the inputs into a new value, one after the other."""
+    """Copy of the inputs into a new value, one after the other."""
     dtype, size = program.dtypes[inputs[0].base], inputs[0].shape
     compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
     pieces: dict[str, View] = {}

@@ -94,7 +94,7 @@ class _Joining:
         return self.found
 
     def split(self, statement: Compute) -> _Pieces | None:
-        """The pieces of a statement that reads something that exists in pieces only."""
+        """Return the pieces of a statement that reads something that exists in pieces only."""
         read = (o for o in statement.operands if isinstance(o, View))
         pieces = next((self.apart[o.base] for o in read if o.base in self.apart), None)
         return self.in_pieces(statement, pieces) if pieces is not None else None
@@ -179,7 +179,7 @@ class _Joining:
 
 
 def _concatenated(statement: Library, program: Program) -> _Pieces | None:
-    """The pieces of a concatenation; None where the library is better at it."""
+    """Return the pieces of a concatenation; None where the library is better at it."""
     if statement.node.op != "aten.cat.default":
         return None
     tensors, dim = statement.node.args[0], statement.node.args[1] if len(statement.node.args) > 1 else 0

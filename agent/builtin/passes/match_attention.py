@@ -54,7 +54,7 @@ class _Attention:
 
 
 def with_fused_attention(graph: Graph) -> Graph | None:
-    """The graph with a call for each attention in it; None where there is none."""
+    """Return the graph with a call for each attention in it; None where there is none."""
     return _Rewriting(graph).run()
 
 
@@ -128,7 +128,7 @@ class _Rewriting:
         return found if self.fits(found, node) else None
 
     def inner(self, arg: Arg, readers: int = 1) -> Node | None:
-        """The node behind an argument, if only so many others read it."""
+        """Return the node behind an argument, if only so many others read it."""
         if not isinstance(arg, Ref) or self.readers[arg.ref] != readers:
             return None
         return self.nodes.get(arg.ref)
@@ -157,7 +157,7 @@ class _Rewriting:
         return scores if alike and rows else None
 
     def masked(self, node: Node) -> tuple[str, Node, tuple[float, float]] | None:
-        """A condition that leaves scores out, or keeps them, the scores, and what to add for it."""
+        """Return a condition that leaves scores out, or keeps them, the scores, and what to add for it."""
         condition, *branches = node.args
         fills = [self.number(branch) for branch in branches]
         for fill, scores, place in ((fills[0], branches[1], 0), (fills[1], branches[0], 1)):
@@ -280,13 +280,13 @@ class _Calls:
         return name
 
     def turned(self, source: str) -> str:
-        """A value with its last two axes exchanged."""
+        """Return a value with its last two axes exchanged."""
         meta = self.metas[source]
         shape = (*meta.shape[:-2], meta.shape[-1], meta.shape[-2])
         return self.compute("key", "aten.transpose.int", shape, meta.dtype, source, -2, -1)
 
     def with_axis(self, source: str, axis: int) -> str:
-        """A value with another axis, of one element."""
+        """Return a value with another axis, of one element."""
         meta = self.metas[source]
         shape = (*meta.shape[:axis], 1, *meta.shape[axis:])
         return self.compute(f"{source}_heads", "aten.unsqueeze.default", shape, meta.dtype, source, axis)

@@ -74,9 +74,7 @@ def _turn_producer(program: Program, uses: Uses, number: int, statement: Compute
 
 
 def _in_order_of(view: View, producer: Compute) -> Compute | None:
-    """Statement that computes a view of the producer's value; None where it would read what lies too far
-    apart.
-    """
+    """Return a statement that computes a view of a value; None where its operands would be far apart."""
     computed = of_view(producer, view)
     if computed is None or analyse([computed]) is None:
         return None

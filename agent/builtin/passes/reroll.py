@@ -76,7 +76,7 @@ def reroll(program: Program) -> Program:
 
 
 def _rolled_from(program: Program, begin: int) -> tuple[Recurrence, int, int] | None:
-    """The first loop from statement `begin` on, with its place and its number of statements."""
+    """Return the first loop from statement `begin` on, with its place and its number of statements."""
     numbers: dict[Hashable, int] = {}
     attempts = 0
     uses = Uses(program)
@@ -169,7 +169,7 @@ class _Loop:
         return None
 
     def operand(self, several: tuple[Operand, ...]) -> Operand | None:
-        """An operand of the first step's statement, from those of all steps'."""
+        """Return an operand of the first step's statement, from those of all steps'."""
         initial, second = several[0], several[1]
         if isinstance(second, Constant):
             return initial if all(repr(o) == repr(second) for o in several) else None
@@ -217,14 +217,12 @@ class _Loop:
         return replace(view, base=known.name) if repr(known.operands[0]) == repr(initial) else None
 
     def moves(self, results: dict[str, View]) -> bool:
-        """Return True if steps differ in what they read or leave; else it is a chain, best computed in
-        registers.
-        """
+        """Return True if steps differ in what they read or leave; else a chain in registers is best."""
         read = (o for s in self.body for o in slots(s) if isinstance(o, View))
         return any(view.move for view in (*read, *results.values()))
 
     def results(self) -> dict[str, View] | None:
-        """Views in which the values of the first step lie in the results; None where more is read."""
+        """Return views in which the first step's values lie in the results; None where more is read."""
         readers: dict[str, list[Statement]] = {}
         for name in self.found:
             outside = [s for s in self.uses.readers(name) if s.name not in self.found]
@@ -327,7 +325,7 @@ def _is_a_kernel(recurrence: Recurrence, program: Program) -> bool:
 
 
 def _part(producer: Compute, view: View, steps: int) -> Compute | None:
-    """The statement that computes what one step reads of a value, each of its elements once."""
+    """Return the statement that computes what one step reads of a value, each of its elements once."""
     if not view.move or view.numel * steps != math.prod(producer.shape):
         return None
     computed = of_view(producer, view, steps)

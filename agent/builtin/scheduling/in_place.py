@@ -24,12 +24,11 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 def fresh_results(units: Sequence[Unit]) -> set[str]:
     """Library results that lie in new memory of their own."""
-    libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
-    return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
+    return {unit.name for unit in units if isinstance(unit, Library) and unit.node.operator in FRESH}
 
 
 def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:
-    """Outputs that may be written over one of the values in `free`, with that value.
+    """Map outputs that may be written over one of the values in `free` to that value.
 
     It must have the same shape and dtype, and the region must not read it once the output is written.
     """

@@ -77,7 +77,7 @@ class HorizontalFusion:
 
 
 def places(planned: Plan) -> list[Access]:
-    """Accesses of a kernel: what it reads, and where it writes into part of a value."""
+    """Return the accesses of a kernel: what it reads, and where it writes into part of a value."""
     return [*dict.fromkeys(planned.accesses.values()), *planned.results.values()]
 
 
@@ -152,7 +152,7 @@ class _Order:
             self.make(index)
 
     def make(self, index: int) -> None:
-        """Adds a unit whose operands are there, unless it has been added."""
+        """Add a unit whose operands are there, unless it has been added."""
         if index not in self.left:
             return
         unit = self.units[index]

@@ -244,7 +244,7 @@ class Plan:
         return found[::-1]
 
     def tiled(self) -> Tiled:
-        """The axes of tiles in which what lies along another axis than the last is turned."""
+        """Return the axes of tiles in which what lies along another axis than the last is turned."""
         outputs = [self.output(name) for name in self.outputs]
         sizes, strides = self._merged([*self.accesses.values(), *outputs])
         turned = [a for a in dict.fromkeys(self.accesses.values()) if not near(strides[a][-1])]
@@ -275,7 +275,7 @@ class Plan:
         return sorted(found, key=lambda clip: clip[1])
 
     def nest(self, accesses: Iterable[Access], inside: bool) -> list[Loop]:
-        """The loops over the axes inside (or outside) a row, merged as far as `accesses` allow."""
+        """Return the loops over the axes inside (or outside) a row, merged as far as `accesses` allow."""
         full = self.full_strides()
         place, step = [0] * len(self.sizes), 1
         for axis in reversed(range(len(self.sizes))):
@@ -303,7 +303,7 @@ class Plan:
 
 
 def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = True) -> Plan:
-    """The plan of a region whose `outputs` are read outside it."""
+    """Return the plan of a region whose `outputs` are read outside it."""
     space = region.space
     accesses = _accesses(region, program)
     results = _results(region, program)

@@ -37,7 +37,7 @@ class Online:
 
 
 def online(planned: Plan) -> Online | None:
-    """The first two passes over rows that can be one."""
+    """Return the first two passes over rows that can be one."""
     if planned.mode != "rows" or planned.region.recurrence is not None:
         return None
     for number, (first, second) in enumerate(zip(planned.stages, planned.stages[1:], strict=False)):

@@ -55,7 +55,7 @@ class Stage:
 
 
 def reads(statement: Fused, region: Region) -> list[tuple[View, Level]]:
-    """The operands of a statement with the level each is read at."""
+    """Return the operands of a statement with the level each is read at."""
     space = region.space
     if isinstance(statement, Compute):
         return [(v, space.levels[statement.name]) for v in views_of(statement)]
@@ -69,7 +69,7 @@ def reads(statement: Fused, region: Region) -> list[tuple[View, Level]]:
 def stages_of(
     region: Region, outputs: Sequence[str], keep: bool
 ) -> tuple[tuple[Stage, ...], tuple[Fused, ...], tuple[str, ...]]:
-    """The stages, the statements after all rows, and the element values that are kept."""
+    """Return the stages, the statements after all rows, and the element values that are kept."""
     space = region.space
     by_name: dict[str, Fused] = {s.name: s for s in region.statements if space.levels[s.name] == "element"}
     depth: dict[str, int] = {}  # passes that must have run before the value is known
@@ -134,7 +134,7 @@ def stages_of(
 
 
 def closure(names: Iterable[str], by_name: dict[str, Fused], available: set[str]) -> set[str]:
-    """The element values to compute for `names`, stopping at the available ones."""
+    """Return the element values to compute for `names`, stopping at the available ones."""
     found: set[str] = set()
     todo = [n for n in names if n in by_name]
     while todo:

@@ -199,7 +199,7 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def a_few(tensor: torch.Tensor) -> int:
-    """Number of elements that may be on the other side of a jump."""
+    """Count the elements that may be on the other side of a jump."""
     return max(1, int(_FEW * tensor.numel()))
 
 
@@ -227,7 +227,7 @@ def expect(
     coarse: bool = False,
     by_column: bool = False,
 ) -> Expected:
-    """The budget of one output.
+    """Return the budget of one output.
 
     `disturbed`: the reference's results for moved inputs, which were moved by ulps of a lower precision than
     fp32 if they are `coarse`; `fan_in`: K above; `by_column`: see `columns_differ`.
@@ -264,8 +264,7 @@ def _least(limits: torch.finfo) -> float:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Statistics of every row: the spread of its errors, its largest value, and its errors' squares over its
-    own.
+    """Statistics of rows: spread of errors, largest value, and squares of errors over those of values.
 
     The last counts dominating elements only; `live` are those that are not zero. Shapes are those of the
     output with a last dimension of 1.
@@ -277,7 +276,7 @@ class _Rows:
     live: torch.Tensor
 
     def shared_spread(self) -> torch.Tensor:
-        """The spread; of rows with few live elements at least the median of those beside them."""
+        """Return the spread; of rows with few live elements at least the median of those beside them."""
         few = (self.live > 0) & (self.live < _FEW_LIVE)
         if self.spread.dim() < 2 or not bool(few.any()):
             return self.spread
@@ -355,7 +354,7 @@ def _without_jumps(
     disturbed: Sequence[torch.Tensor],
     rules: _Rules,
 ) -> tuple[_Rows, torch.Tensor | None]:
-    """The rows, without what in them is a jump's error, and what is allowed where there is one.
+    """Return the rows, without what in them is a jump's error, and what is allowed where there is one.
 
     That is an error of a considerable part of the row's size, and many times as large as those of nine in ten
     elements. It is that element's alone: one sign that rounding has turned says nothing of the others.
@@ -426,7 +425,7 @@ def columns_differ(output: torch.Tensor) -> bool:
 def _by_column(
     spread: torch.Tensor, exact: torch.Tensor, errors: Sequence[torch.Tensor], rules: _Rules
 ) -> torch.Tensor:
-    """The spread of each element: its row's, or its column's if that is less.
+    """Return the spread of each element: its row's, or its column's if that is less.
 
     But as much of its row's as its column's size is of the largest: the reference may be exact in one.
     """

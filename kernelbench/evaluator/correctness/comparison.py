@@ -76,7 +76,7 @@ def _buta_few(bad: torch.Tensor, excused: torch.Tensor, few: int) -> torch.Tenso
 
 
 def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
-    """The largest error in one pass; None where that does not apply, or an element needs a closer look."""
+    """Return the largest error in one pass; None if that does not apply or some element is suspect."""
     native = library("rows")
     if native is None or expected.by_column or not fusible(actual, expected.exact, expected.spread):
         return None

@@ -54,7 +54,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def constant_inputs(first: Sequence[torch.Tensor], draw: Callable[[int], list[torch.Tensor]]) -> list[int]:
-    """The positions of inputs that `draw`, given a number, makes equal to the `first` each time."""
+    """Return the positions of inputs that `draw`, given a number, makes equal to the `first` each time."""
     positions = list(range(len(first)))
     for number in (1, 2):
         if positions:
@@ -173,7 +173,7 @@ class Constants:
     def _tried(
         self, inputs: Sequence[torch.Tensor], before: Sequence[torch.Tensor]
     ) -> list[torch.Tensor] | None:
-        """The outputs; None where the reference fails, or is less defined than it was `before`."""
+        """Return the outputs; None where the reference fails, or is less defined than it was `before`."""
         try:
             after = self._run(inputs)
         except TaskFault:
@@ -238,7 +238,7 @@ def defined(outputs: Sequence[torch.Tensor], before: Sequence[float], entirely: 
 
 
 def not_finite(tensor: torch.Tensor) -> float:
-    """The share of the elements that are infinite or NaN."""
+    """Return the share of the elements that are infinite or NaN."""
     tensor = _real(tensor)
     if not tensor.is_floating_point() or not tensor.numel() or bool(tensor.sum().isfinite()):
         return 0.0
@@ -305,7 +305,7 @@ def _flips(one: float, other: float) -> Iterator[Variation]:
 
 
 def _flipped(tensor: torch.Tensor, draws: Draws, one: float, other: float, share: float) -> torch.Tensor:
-    """Some elements, of each row at most a part, take the other of two values; at least one does."""
+    """Give some elements, of each row at most a part, the other of two values; at least one."""
     wide = _wide(tensor)
     columns = tensor.shape[-1] if tensor.dim() and tensor.shape[-1] > 1 else tensor.numel()
     rows = tensor.numel() // columns
@@ -348,7 +348,7 @@ def _positive_noise(tensor: torch.Tensor, draws: Draws) -> torch.Tensor:
 
 
 def _permuted(tensor: torch.Tensor, draws: Draws, last_first: bool = False) -> torch.Tensor:
-    """The parts along one dimension, the longest or the last, in another order; each stays as it is."""
+    """Permute the parts along one dimension, the longest or the last; each stays as it is."""
     dims = sorted(range(tensor.dim()), key=lambda dim: (tensor.shape[dim], dim), reverse=True)
     if last_first and dims:
         dims.insert(0, dims.pop(dims.index(tensor.dim() - 1)))
@@ -397,7 +397,7 @@ def _refilled(tensor: torch.Tensor, draws: Draws, alike: torch.Tensor) -> torch.
 
 
 def _longest(tensor: torch.Tensor) -> int:
-    """The largest step between integers in order."""
+    """Return the largest step between integers in order."""
     return int(tensor.reshape(-1).long().diff().abs().max())
 
 

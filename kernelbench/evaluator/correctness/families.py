@@ -57,7 +57,7 @@ _SORTED = 8  # elements of a row in ascending order that cannot be in order by a
 
 
 def infer_domain(tensor: torch.Tensor) -> str:
-    """The narrowest domain that one draw of an input shows beyond doubt; "real" for plain floats."""
+    """Return the narrowest domain that one draw of an input shows beyond doubt; "real" for plain floats."""
     if tensor.is_complex():
         return "fixed" if tensor.numel() < 2 or _has_structure(tensor) else "real"
     if not tensor.is_floating_point():
@@ -141,9 +141,7 @@ def _has_one_sign(tensor: torch.Tensor) -> bool:
 
 
 def _some(size: int, powers: tuple[float, float], draws: Draws, device: torch.device) -> torch.Tensor:
-    """Mask of the things, of `size`, that are chosen at random; their number is `size` to a power between the
-    two.
-    """
+    """Return a random mask of `size` things, of which `size` to a power between the two are chosen."""
     least, most = powers
     count = math.ceil(size ** min(1.0, least + (most - least) * float(draws.uniform(1))))
     chosen = torch.zeros(size, dtype=torch.bool, device=device)
@@ -152,8 +150,7 @@ def _some(size: int, powers: tuple[float, float], draws: Draws, device: torch.de
 
 
 def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) -> None:
-    """Shrink all but a few elements in some rows and columns, so that sums over these depend on the few
-    alone.
+    """Shrink all but a few elements of some rows and columns, on which their sums then depend.
 
     Errors of rounded operands then do not average out. Signs, range and zeros stay.
     """
@@ -193,7 +190,7 @@ def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws
 
 
 def _perturbed(elements: int, chance: float) -> int:
-    """Number of elements that are perturbed, of `elements`; `chance` is uniform in [0, 1)."""
+    """Return the number of elements, of `elements`, to perturb; `chance` is uniform in [0, 1)."""
     fewest, times, power = _PERTURBED
     most = max(fewest, times * elements**power)
     return math.ceil(min(fewest * (most / fewest) ** chance, max(1.0, elements * _PERTURBED_SHARE)))

@@ -1,4 +1,4 @@
-"""Mutation testing of a task's input families and error budgets: would a kernel that does less be noticed?
+"""Mutation testing of a task's input families and error budgets: would less work be noticed.
 
 In the reference one operator at a time reads less of one operand than it should: every sixteenth element
 along a dimension, all but the last sixteenth, its mean, its best approximation of rank one, or ten bits of
@@ -144,7 +144,7 @@ class _Taking(OperatorMode):
 
 
 def _operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """The floating tensors that an operator computes with; none where it only copies, or gives a view."""
+    """Return the floating tensors that an operator computes with; none for a copy or a view."""
     if func.is_view or func._opname in _COPIES:
         return []
     leaves = pytree.tree_leaves((args, kwargs or {}))
@@ -177,7 +177,7 @@ def _sampled(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _truncated(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """The last elements are those before them, so that sums keep their size."""
+    """Return the last elements are those before them, so that sums keep their size."""
     size = tensor.shape[dim]
     left_out = max(1, size // _STRIDE)
     where = torch.arange(size, device=tensor.device)

@@ -152,8 +152,7 @@ class Oracle:
         return min(times)
 
     def setup(self) -> bytes:
-        """Bytes from which a worker builds the same model: init arguments, weights, the structure of the
-        inputs.
+        """Return bytes to build the same model from: init arguments, weights, the structure of inputs.
 
         After these follows what the constructor drew, which only some need.
         """
@@ -239,9 +238,7 @@ class Oracle:
                     self.fill([slot], [seed], "task")
 
     def _runs(self, tensors: Sequence[torch.Tensor], seed: int) -> bool:
-        """Return True if the reference runs on these inputs: it may need indices, or matrices that can be
-        inverted.
-        """
+        """Return True if the reference runs on these inputs: it may need indices or invertible matrices."""
         try:
             self._run(tensors, seed)
         except TaskFault:
@@ -297,7 +294,7 @@ class Oracle:
     def _measured_fan_in(
         self, tensors: Sequence[torch.Tensor], before: Sequence[torch.Tensor], seed: int | None
     ) -> list[float]:
-        """Number of input elements, about, that an element of each output depends on.
+        """Estimate the number of input elements that an element of each output depends on.
 
         Counted the other way round: the elements of an output that change with one of an input.
         """
@@ -329,7 +326,7 @@ class Oracle:
         return self.judged([self._view(placed) for placed in outputs])
 
     def judged(self, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """The same for tensors. What is a little beyond its budget is held to one from more disturbances."""
+        """Compare tensors. Errors a little beyond a budget are held to one from more disturbances."""
         results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
         if any(result.far for result in results) and self._may_jump(results):
             self._look_across()
@@ -395,7 +392,7 @@ class Oracle:
         return [e.with_room_for(o) for e, o in zip(self.expected, outputs, strict=True)]
 
     def _precision_of(self, outputs: Sequence[torch.Tensor]) -> int | None:
-        """The bits of mantissa that operands of products had, by the errors of outputs; None for all."""
+        """Return the bits of mantissa of products' operands, by the errors of outputs; None for all."""
         for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
             if output.dtype is not torch.float32 or not self._bits:
                 continue
@@ -456,7 +453,9 @@ class Oracle:
         return {"possible": self._mutations.possible, "tried": tried}
 
     def needed_share(self, slot: int, probes: int) -> float:
-        """The share of the input bytes that outputs depend on, by disturbing `probes` parts of each input.
+        """Return the share of the input bytes that outputs depend on, by disturbing parts of each input.
+
+        `probes`: the parts of each input.
 
         For tasks that by design read only a part (a slice, a gather), so that a fast kernel for one is
         not called implausible.
@@ -482,7 +481,7 @@ class Oracle:
 
 
 def _disturbances_of(outputs: Sequence[torch.Tensor]) -> int:
-    """Number of disturbances: in rows of few elements, one may hardly move any of them."""
+    """Return the number of disturbances: in rows of few elements, one may hardly move any of them."""
     if min((output.numel() for output in outputs), default=0) < _FEW_OUTPUTS:
         return 3
     return 2 if any(output.shape[-1] < _SHORT_ROW for output in outputs) else 1
@@ -510,7 +509,10 @@ def _finite(value: float) -> float | None:
 
 
 def serve(channel: Channel) -> None:
-    """The oracle's main loop. A failing task answers {"error": …}; the referee makes a TaskError of it."""
+    """Run the oracle's main loop.
+
+    A failing task answers {"error": …}; the referee raises a TaskError of it.
+    """
     torch.set_grad_enabled(False)
     oracle: Oracle | None = None
     while True:

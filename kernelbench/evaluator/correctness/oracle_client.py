@@ -168,7 +168,7 @@ class OracleClient:
         self._worker.freeze()
 
     def _ask(self, do: str, fds: Sequence[int] = (), timeout_s: float = 300.0, **message: Any) -> Any:
-        """The oracle's answer; descriptors that came with it are its "fds"."""
+        """Return the oracle's answer; descriptors that came with it are its "fds"."""
         try:
             self._worker.thaw()
             answer = json.loads(self._worker.request({"do": do, **message}, timeout_s, fds))["answer"]
@@ -215,7 +215,7 @@ class OracleClient:
         return answer
 
     def read_of(self, weights: Sequence[str]) -> str | None:
-        """The name of one of these weights that an output depends on, if there is one."""
+        """Return the name of one of these weights that an output depends on, if there is one."""
         seed, call_seed = secrets.randbits(62), self.call_seeds(1)[0]
         read = self._ask("read_of", names=list(weights), seed=seed, call_seed=call_seed)
         return None if read is None else str(read)
@@ -286,7 +286,7 @@ class OracleClient:
         return bool(self._ask("agrees", position=position, outputs=placed))
 
     def _check_place(self, worker: Worker, outputs: Sequence[OutputDescriptor]) -> None:
-        """Raises Refused where one of them is an input, or a view of one, that nobody has copied."""
+        """Raise Refused where one of them is an input, or a view of one, that nobody has copied."""
         try:
             if any(self.memory.is_input(worker, output) for output in outputs):
                 reason = "an output is a view of an input; return a tensor of its own"
@@ -295,7 +295,7 @@ class OracleClient:
             raise Refused(error.verdict, str(error)) from None
 
     def _checked(self, outputs: Outputs, call: int) -> Sequence[OutputDescriptor]:
-        """The outputs of one call, which have the arity, shapes and dtypes of the reference's."""
+        """Return the outputs of one call, which have the arity, shapes and dtypes of the reference's."""
         chosen = outputs[call]
         if len(chosen) != len(self.outputs):
             raise Refused(Verdict.wrong_output, f"{len(chosen)} outputs, not {len(self.outputs)}")
@@ -319,7 +319,7 @@ def _is_none(layout: TensorLayout) -> bool:
 
 
 def _part(output: OutputDescriptor, where: int, flat: bool) -> OutputDescriptor:
-    """Some rows of an output, from a place that `where`, any large number, decides.
+    """Return some rows of an output, from a place that `where`, any large number, decides.
 
     `flat`: it is contiguous, and its rows are those of its last dimension; else of its first.
     """

@@ -45,7 +45,7 @@ class Tolerance:
         return self._rms(self._apart(actual, other)[0])
 
     def unlike(self, actual: torch.Tensor, other: torch.Tensor) -> float:
-        """The share of elements that are infinite or NaN in `other`, and something else here."""
+        """Return the share of elements that are infinite or NaN in `other`, and something else here."""
         if not (actual.is_floating_point() or actual.is_complex()) or not actual.numel():
             return 0.0
         actual, other = _double(actual), _double(other)
@@ -82,7 +82,7 @@ class Tolerance:
         return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified
 
     def _apart(self, actual: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The elements' distances in tolerances, and which of them say anything."""
+        """Return the elements' distances in tolerances, and which of them say anything."""
         actual, other = _double(actual), _double(other)
         apart = (actual - other).abs_() / (self.spread + self.relative * other.abs())
         return torch.where(actual == other, 0.0, apart), torch.isfinite(other)

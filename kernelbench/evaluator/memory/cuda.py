@@ -36,7 +36,7 @@ class DeviceBytes:
         return cls(torch.zeros(size, dtype=torch.uint8, device=device))
 
     def tensor(self, layout: TensorLayout, offset: int) -> torch.Tensor:
-        """The tensor of this layout at `offset` bytes, sharing the memory."""
+        """Return the tensor of this layout at `offset` bytes, sharing the memory."""
         dtype = getattr(torch, layout.dtype)
         if 0 in layout.shape:
             return torch.empty(layout.shape, dtype=dtype, device=self.bytes.device)
@@ -66,7 +66,7 @@ class DeviceArena(DeviceBytes):
 
     @classmethod
     def create(cls, size: int, device: torch.device) -> "DeviceArena":
-        """New memory of at least `size` bytes."""
+        """Create memory of at least `size` bytes."""
         from cuda.bindings import driver
 
         kind = driver.CUmemAllocationProp()
@@ -90,7 +90,7 @@ class DeviceArena(DeviceBytes):
         return cls(handle, size, device)
 
     def export(self) -> int:
-        """A descriptor for another process to `attach`."""
+        """Return a descriptor for another process to `attach`."""
         from cuda.bindings import driver
 
         (fd,) = _call(driver.cuMemExportToShareableHandle, self._handle, _posix(), 0)
@@ -137,8 +137,7 @@ class _Loan:
 
 
 class MemoryExporter:
-    """GPU memory that the oracle holds: one master copy of the inputs, and for every worker a copy and a
-    heap.
+    """GPU memory of the oracle: a master copy of the inputs, and for each worker a copy and a heap.
 
     A stopped process may have kernels that run on. So no worker's memory is another's, and the outputs of a
     block are copied to where it cannot write.
@@ -156,7 +155,7 @@ class MemoryExporter:
         self._probe = torch.zeros(_PROBE_BYTES, dtype=torch.uint8, device=device)
 
     def describe(self, number: int, heap_bytes: int) -> dict[str, Any]:
-        """The "fds" of the inputs and the heap of a new worker; the sender closes them."""
+        """Return the "fds" of the inputs and the heap of a new worker; the sender closes them."""
         inputs = self._created(self.size)
         try:
             loan = _Loan(inputs, self._created(heap_bytes))
@@ -181,7 +180,7 @@ class MemoryExporter:
                 time.sleep(0.1)
 
     def take_back(self, number: int) -> None:
-        """The worker has ended."""
+        """Free the memory of a worker that has ended."""
         loan = self._loans.pop(number)
         self.held.pop(number, None)
         self._synchronize()
@@ -189,8 +188,7 @@ class MemoryExporter:
         loan.heap.close()
 
     def deliver(self, number: int, slots: Sequence[int], flush: bool) -> float:
-        """Copy the master's inputs in these slots to a worker; returns the time of a probe right after that
-        (`probe_s`).
+        """Copy the master's inputs in these slots to a worker; return the time of a probe after that.
 
         A stopped process may have kernels waiting for inputs to appear. So they appear just before its block
         begins, and the probe shows what then runs.
@@ -206,7 +204,7 @@ class MemoryExporter:
         return self.probe_s()
 
     def _by_slot(self, memory: DeviceBytes) -> torch.Tensor:
-        """Inputs as int64 words, a row for every slot; slots are whole pages."""
+        """View inputs as int64 words, a row for every slot; slots are whole pages."""
         used = memory.bytes[: len(self.slots) * self.layout.slot_bytes].view(torch.int64)
         return used.view(len(self.slots), -1)
 

@@ -75,7 +75,7 @@ class TensorLayout:
 
     @classmethod
     def of(cls, tensor: "torch.Tensor") -> "TensorLayout":
-        """The tensor's own layout; a dense one where its elements share memory (expanded tensors)."""
+        """Return the tensor's own layout; a dense one where its elements share memory (expanded tensors)."""
         if 0 in tensor.stride():
             tensor = tensor.contiguous()
         return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(tensor.stride()))
@@ -130,7 +130,7 @@ class TensorLayout:
         return False
 
     def runs(self, most: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int, "TensorLayout"]:
-        """Runs of adjacent elements, to copy them without what lies between.
+        """Run of adjacent elements, to copy them without what lies between.
 
         Returns where each run starts, how long a run is, both in elements, and the layout of the copy when
         the runs are put one after the other. Raises ValueError when there are more than `most`.
@@ -151,7 +151,7 @@ class TensorLayout:
         return starts, length, TensorLayout(self.dtype, self.shape, tuple(copied))
 
     def view(self, memory: memoryview | mmap.mmap, offset: int) -> "torch.Tensor":
-        """The tensor of this layout over `memory`, sharing it."""
+        """Return the tensor of this layout over `memory`, sharing it."""
         import torch
 
         dtype = getattr(torch, self.dtype)
@@ -186,7 +186,7 @@ class Arena:
         return cls(fd, size)
 
     def tensor(self, layout: TensorLayout, offset: int) -> "torch.Tensor":
-        """The tensor of this layout at `offset` bytes, sharing the memory."""
+        """Return the tensor of this layout at `offset` bytes, sharing the memory."""
         return layout.view(self.memory, offset)
 
     def seal(self) -> None:
@@ -275,7 +275,7 @@ def pack_outputs(
 
 
 def _around_address(tensor: "torch.Tensor") -> tuple[bytes, bytes]:
-    """The tensor's descriptor, before and behind the address."""
+    """Return the tensor's descriptor, before and behind the address."""
     shape = tuple(tensor.shape)
     pad = (0,) * (MAX_DIMS - len(shape))
     code = _CODES[str(tensor.dtype).removeprefix("torch.")]
@@ -284,7 +284,7 @@ def _around_address(tensor: "torch.Tensor") -> tuple[bytes, bytes]:
 
 
 def unpack_outputs(payload: bytes) -> tuple[list[list[OutputDescriptor]], float]:
-    """The inverse of `pack_outputs`: outputs and seconds. Raises ValueError on what is not well-formed."""
+    """Return the outputs and seconds of `pack_outputs`. Raises ValueError if they are not well-formed."""
     position = 0
 
     def read(record: struct.Struct) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ _problems: dict[str, str] = {}  # library -> why it could not be built
 
 
 def not_built() -> dict[str, str]:
-    """The libraries that the compiler fails on, with the reasons."""
+    """Return the libraries that the compiler fails on, with the reasons."""
     for name in _FLAGS:
         library(name)
     return dict(_problems)

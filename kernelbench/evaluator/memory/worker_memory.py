@@ -35,13 +35,13 @@ class WorkerMemory(Protocol):
     slots: list[list[torch.Tensor]]  # the tensors of each slot of inputs
 
     def clock(self) -> Callable[[], float]:
-        """Starts the device's own clock; called after `finish`, what it gives says how many seconds passed.
+        """Start the device's own clock; called after `finish`, what it gives says how many seconds passed.
 
         NaN where there is no such clock. It stops when the outputs are there.
         """
 
     def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
-        """The outputs of calls, once all that was launched has ended, where the referee can find them."""
+        """Return the outputs of calls, once all launches have ended, where the referee can find them."""
 
     def reclaim(self) -> None:
         """Tidy up between blocks, once outputs have been released."""
@@ -134,7 +134,7 @@ class Gpu:
         return torch.Tensor.data_ptr(tensor) - self._begin if tensor.numel() else 0
 
     def _inside(self, output: torch.Tensor) -> torch.Tensor:
-        """The output, or a copy where nobody else could see it."""
+        """Return the output, or a copy where nobody else could see it."""
         if self._begin <= torch.Tensor.data_ptr(output) < self._end or not output.numel():
             return output
         dense = TensorLayout.of(output.contiguous())

@@ -40,7 +40,7 @@ def validated(adapter: TypeAdapter[T], given: object, of: str) -> T:
 
 
 def refuse_problem(answer: dict[str, Any]) -> None:
-    """Raises Unavailable with the "problem" of an answer, if there is one."""
+    """Raise Unavailable with the "problem" of an answer, if there is one."""
     if answer.get("problem"):
         raise Unavailable(plain(str(answer["problem"]), _LONGEST_PROBLEM))
 
@@ -51,10 +51,10 @@ def failed_load(answer: dict[str, Any]) -> str:
 
 
 def kernel_name(text: str, ending: str = "") -> str:
-    """The name of a function, without what no such name holds, cut to leave room for `ending`."""
+    """Return the name of a function, without what no such name holds, cut to leave room for `ending`."""
     return _ODD_IN_NAME.sub("?", text)[: _LONGEST_NAME - len(ending)] + ending
 
 
 def plain(text: str, longest: int) -> str:
-    """The text in one line of printable ASCII."""
+    """Return the text in one line of printable ASCII."""
     return _ODD.sub("?", " ".join(text.split()))[:longest]

@@ -68,7 +68,7 @@ class MemcpyBaseline:
 
 
 def _words(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The memory of dense tensors, each as a vector of words, but for bytes at its ends that make none."""
+    """Return the memory of dense tensors as vectors of words, but for odd bytes at its ends."""
     found = []
     for value in values:
         if isinstance(value, torch.Tensor):

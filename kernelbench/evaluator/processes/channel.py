@@ -30,9 +30,7 @@ class ChannelTimeout(Exception):  # noqa: N818 - a state
 
 
 def readable(fd: int, timeout_s: float) -> bool:
-    """Return True if there is something to read, or an end, within the time; unlike select, for any
-    descriptor.
-    """
+    """Return True if there is something to read, or an end, within the time, for any descriptor."""
     poll = selectors.PollSelector()
     poll.register(fd, selectors.EVENT_READ)
     return bool(poll.select(max(0.0, timeout_s)))
@@ -58,7 +56,7 @@ class Channel:
             raise ChannelClosed from error
 
     def receive(self, timeout_s: float | None = None) -> tuple[bytes, list[int]]:
-        """The next message and the descriptors that came with it.
+        """Return the next message and the descriptors that came with it.
 
         Raises ChannelClosed at end of file, ChannelGarbage on an oversized message, ChannelTimeout when
         `timeout_s` runs out before the message is whole.

@@ -123,7 +123,7 @@ def look_up_gpus_elsewhere() -> None:
 
 
 def _elsewhere(call: Callable[[], object], default: object) -> Any:
-    """Result of `call` in a forked process, if JSON can hold it; `default` where it fails."""
+    """Return the result of `call` in a forked process, if JSON can hold it; `default` where it fails."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -27,7 +27,7 @@ def generated() -> Iterator[list[str]]:
 
 
 def digest(texts: list[str]) -> str | None:
-    """The same for code that differs in comments, checks and numbers of buffers alone; None for none."""
+    """Return a digest that ignores comments, checks and numbers of buffers; None for no code."""
     lines = [line for text in texts for line in text.splitlines()]
     kept = [line for line in lines if not line.lstrip().startswith(("# ", _CHECK))]  # C++ has no "# "
     numbers: dict[str, str] = {}  # in the order in which buffers come up

@@ -88,7 +88,7 @@ def _note_launches(interpreter: Any) -> None:
 
 @contextmanager
 def _limits_named(interpreter: str) -> Iterator[None]:
-    """Raises Unsupported in place of an error that the interpreter, this file, has of its own."""
+    """Raise Unsupported in place of an error that the interpreter, this file, has of its own."""
     try:
         yield
     except Exception as error:

@@ -61,7 +61,7 @@ def _around_s(nbytes: int) -> float:
 def own_kernel_share(
     call: Callable[[], object], device: torch.device = CPU, repeats: int = 15
 ) -> float | None:
-    """The share, 0 to 1, of `call`'s time outside torch's own operators; None where that is not known.
+    """Return the share, 0 to 1, of `call`'s time outside torch's own operators; None where that is not known.
 
     On the CPU by the least times of `repeats` calls, of fewer where calls are slow. What it costs to call an
     operator and to release its output counts as neither; other Python code counts as the candidate's own.

@@ -19,7 +19,7 @@ class ScratchFolder:
     """Locked for as long as it is used: the lock goes with the process, however that ends."""
 
     def __init__(self) -> None:
-        """Raises StorageError where no temporary folder can be written."""
+        """Raise StorageError where no temporary folder can be written."""
         try:
             sweep(Path(tempfile.gettempdir()))
             self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))

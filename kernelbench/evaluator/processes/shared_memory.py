@@ -44,7 +44,7 @@ class Memory(Protocol):
         """
 
     def held(self, worker: Worker, outputs: Outputs) -> Outputs:
-        """The outputs of the block that `worker` has just ended, where nothing can change them.
+        """Return the outputs of the block that `worker` has just ended, where nothing can change them.
 
         Raises Refused when they lie where no outputs can.
         """
@@ -146,7 +146,9 @@ class DeviceMemory:
     def __init__(
         self, ask: Callable[..., Any], device: str, heap_bytes: int, aside_bytes: int, slots: int
     ) -> None:
-        """`ask`: sends the oracle a message and gives its answer. `heap_bytes`: for a worker's tensors;
+        """Begin without workers.
+
+        `ask`: sends the oracle a message and returns its answer. `heap_bytes`: for a worker's tensors;
         `aside_bytes`: for outputs that a worker has allocated elsewhere, behind that.
         """
         self._ask, self._slots, self._device = ask, slots, device
@@ -169,7 +171,7 @@ class DeviceMemory:
         return {"slots": self._slots, "device": self._device, **sizes, **mapping}, fds
 
     def _take_back(self) -> None:
-        """The memory of workers that have ended."""
+        """Free the memory of workers that have ended."""
         for other in [w for w in self._workers if w.closed]:
             self._ask("take_back", number=self._workers.pop(other))
             self._pieces.pop(other, None)
@@ -224,12 +226,11 @@ class DeviceMemory:
         return not self._ask("unchanged", number=self._workers[worker], slots=list(slots))
 
     def close(self) -> None:
-        """The memory goes with the oracle."""
+        """Leave the memory to the oracle, with which it goes."""
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int, int]], int]:
-    """Merge (begin, length) spans into few pieces: begin, length and destination of each, and the bytes of
-    all.
+    """Merge (begin, length) spans; return begin, length and destination of each, and all bytes.
 
     Bytes between spans are copied too, where they are few or there would be too many pieces.
     """

@@ -52,7 +52,7 @@ from kernelwright.kernelbench.evaluator.reference.loading import (
 from kernelwright.kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
 from kernelwright.kernelbench.evaluator.reference.task_format import filled
 from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY
-from kernelwright.kernelbench.jit import road
+from kernelwright.kernelbench.jit import launch_mode
 from kernelwright.kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
@@ -148,7 +148,7 @@ class Runner:
     def as_on_gpu(self) -> Iterator[None]:
         """Show the candidate, in the block, torch as it is on a GPU, where its kernels are emulated."""
         if self.emulated:
-            with road.settled("emulation"), TorchOnGpu(self.chip):
+            with launch_mode.fixed("emulation"), TorchOnGpu(self.chip):
                 yield
         else:
             yield
@@ -231,8 +231,7 @@ class Runner:
         return self._own_inputs(slot) if self._needs_own_inputs else self.slots[slot]
 
     def _own_inputs(self, slot: int) -> list[Any]:
-        """Copies of those inputs that the reference writes to, in lists and dicts of their own, none with a
-        gradient yet.
+        """Copy the inputs that the reference writes to, in new lists and dicts, without gradients.
 
         It is timed as a function.
         """
@@ -264,7 +263,7 @@ class Runner:
         return outputs
 
     def seen(self) -> dict[str, Any]:
-        """Launches where there is no GPU, and exceptions, caught or not."""
+        """Return launches where there is no GPU, and exceptions, caught or not."""
         return {
             "kernels": list(history.launched),
             "calls": len(self.launches),
@@ -295,7 +294,7 @@ class Runner:
 
 
 def serve(channel: Channel) -> None:
-    """The main loop of builder, baseline and candidate; ends with the referee's end of the socket."""
+    """Run the main loop of builder, baseline and candidate; it ends with the referee's end of the socket."""
     torch.set_grad_enabled(False)
     runner = Runner()
     while True:

@@ -216,7 +216,7 @@ class Worker:
             process_tree.thaw(self._stopped)
 
     def check_stood_still(self) -> None:
-        """Raises RanWhileStopped when the tree has used CPU time since it was stopped; then it is gone."""
+        """Raise RanWhileStopped if the tree has used CPU time since it was stopped; then it is gone."""
         if self._used_ns is not None and not process_tree.stood_still(self._used_ns):
             self._used_ns = None
             self.close()
@@ -242,9 +242,7 @@ class Worker:
             raise WorkerDied(f"its output memory cannot be read: {error}")
 
     def wrote_to(self, name: str) -> bool:
-        """Return True if the worker changed its private mapping of shared memory `name`, and so has own
-        pages.
-        """
+        """Return True if the worker changed its private mapping of shared memory, and so has own pages."""
         try:
             text = Path(f"/proc/{self.pid}/smaps").read_text()
         except OSError:
@@ -273,8 +271,7 @@ class Worker:
         return False
 
     def has_code_from(self, folder: Path) -> bool:
-        """Return True if it has mapped machine code of a file in `folder` or its scratch folder, or of a
-        nameless one.
+        """Return True if it has mapped code of a file in `folder` or its scratch folder, or a nameless one.
 
         As the system says, whatever the worker does. Code in memory that is of no file does not count: torch
         makes some itself.

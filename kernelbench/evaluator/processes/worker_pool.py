@@ -22,7 +22,7 @@ from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.sandbox import cgroups
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.machine import memory_bytes as machine_bytes
-from kernelwright.kernelbench.records import Layer
+from kernelwright.kernelbench.records import Capability
 
 # Chosen by hand.
 _THREADS = 4  # threads that a worker may start for each that computes, besides its processes
@@ -35,9 +35,7 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME",
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, to be entered by workers with user ids of their own, whatever the
-    umask.
-    """
+    """Create a folder and its parents, which workers of other user ids can enter, whatever the umask."""
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
             path.mkdir(exist_ok=True)
@@ -141,15 +139,18 @@ class WorkerPool:
         self._ready = False
         self._imported: list[str] = []
 
-    def layers(self) -> tuple[Layer, ...]:
-        """The layers of the sandbox around this pool's workers."""
+    def layers(self) -> tuple[Capability, ...]:
+        """Return the layers of the sandbox around this pool's workers."""
         return self._layers
 
     def _uid(self, role: str) -> int | None:
         return sandbox.uid_of(role) if self.no_uid is None else None
 
     def builds_of(self, candidate: str) -> Path:
-        """The folder of a candidate's builds, which its builder alone writes to. `candidate`: its sha256."""
+        """Return the folder of a candidate's builds, which its builder alone writes to.
+
+        `candidate`: its sha256.
+        """
         folder = self.cache / "build" / candidate[:2] / candidate
         make_folder(folder)
         if (owner := self._uid("builder")) is not None:
@@ -230,7 +231,7 @@ class WorkerPool:
         return self.limits.processes + _THREADS * self.threads
 
     def _group(self, memory_bytes: int) -> cgroups.Group | None:
-        """A control group for one worker, where there are any; removes those of workers that have ended."""
+        """Return a control group for one worker, if there are any; remove those of ended workers."""
         self._remove_groups()
         parents = cgroups.parents()
         if "control_groups" not in self._on or isinstance(parents, str):
@@ -300,7 +301,7 @@ class WorkerPool:
 
 
 def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:
-    """The two ends of a pipe, each closed with its stack."""
+    """Return the two ends of a pipe, each closed with its stack."""
     ours, theirs = os.pipe()
     reading.callback(os.close, ours)
     writing.callback(os.close, theirs)

@@ -30,11 +30,11 @@ class Draws:
         self._into = list(into)
 
     def uniform(self, *shape: int) -> torch.Tensor:
-        """Uniform numbers in [0, 1)."""
+        """Draw uniform numbers in [0, 1)."""
         return self.fill_uniform(self._memory(shape))
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Normal numbers of mean 0 and variance 1."""
+        """Draw normal numbers of mean 0 and variance 1."""
         return self.fill_normal(self._memory(shape))
 
     def below(self, limit: int, *shape: int) -> torch.Tensor:

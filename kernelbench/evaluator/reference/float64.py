@@ -57,7 +57,7 @@ def own_dtype(tensor: torch.Tensor) -> torch.dtype:
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """A new float64 (complex128) tensor of the same values that remembers its dtype; integers as they are."""
+    """Return a new float64 (complex128) tensor that remembers its dtype; integers as they are."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return tensor
     dtype = torch.complex128 if tensor.is_complex() else torch.float64
@@ -147,7 +147,7 @@ class _OwnDtypes(TorchFunctionMode):
 
 
 def _target(func: Any, args: Any, kwargs: Any) -> torch.dtype | None:
-    """The dtype that a cast asks for; None for one to a device alone."""
+    """Return the dtype that a cast asks for; None for one to a device alone."""
     if func in _TARGETS:
         return _TARGETS[func]
     for value in (*args[1:], *kwargs.values()):
@@ -201,7 +201,7 @@ class _Float64Operators(OperatorMode):
         return known[1]
 
     def _drawn(self, func: Any, args: Any, result: Any) -> Any:
-        """Result of the operator in the task's own precision, once more."""
+        """Repeat the operator in the task's own precision and return its result."""
         if func._opname == "native_dropout":
             mask = result[1]
             return self._wide(args[0]) * mask / (1 - args[1]), mask
@@ -211,7 +211,7 @@ class _Float64Operators(OperatorMode):
         return wide
 
     def _reinterpreted(self, func: Any, args: Any, asked: torch.dtype) -> Any:
-        """The bits of a tensor as another dtype: those that it has in the task's own precision."""
+        """Return the bits of a tensor as another dtype: those that it has in the task's own precision."""
         result = func(_narrow(args[0]), asked)
         return widened(result)
 

@@ -69,7 +69,7 @@ def seed_device(seed: int, device: torch.device) -> None:
 
 @contextlib.contextmanager
 def constructor_seed(seed: int, device: torch.device) -> Iterator[None]:
-    """The same random numbers of torch, NumPy and Python for the constructors of both sides.
+    """Seed torch, NumPy and Python alike for the constructors of both sides.
 
     Afterwards those of NumPy and Python are unlike any that the seed gives.
     """
@@ -84,7 +84,7 @@ def constructor_seed(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def to_device(model: nn.Module, precision: str, device: torch.device) -> nn.Module:
-    """The model in the dtype of `precision`, on `device`; its fp32 products are TF32 if it is "tf32"."""
+    """Return the model in the dtype of `precision`, on `device`; for "tf32" with TF32 products."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
@@ -233,7 +233,7 @@ def _by_value(
     weights: Collection[str],
     names: Collection[str],
 ) -> dict[str, Source]:
-    """Sources of the model's tensors in `free`: all that are equal to several go to trained ones first."""
+    """Find sources of the model's tensors in `free`; equal ones go to trained tensors first."""
     parameters = dict(model.named_parameters())
     trained = [name for name in free if name in parameters and parameters[name].requires_grad]
     frozen = [name for name in free if name in parameters]
@@ -251,7 +251,7 @@ def _constant(value: torch.Tensor) -> bool:
 
 
 def samples(drawn: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Some elements of those weights that have the same shape when they are transposed."""
+    """Return some elements of those weights that have the same shape when they are transposed."""
     found = {}
     for name, value in drawn.items():
         sizes = [size for size in value.shape if size > 1]
@@ -275,7 +275,7 @@ def _turned(state: Mapping[str, torch.Tensor], name: str, order: tuple[int, ...]
 
 
 def lazy_module(model: nn.Module) -> str:
-    """The name and class of one whose weights do not exist yet, if there is one."""
+    """Return the name and class of one whose weights do not exist yet, if there is one."""
     for name, module in model.named_modules():
         tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
         if any(nn.parameter.is_lazy(tensor) for tensor in tensors):

@@ -33,7 +33,7 @@ class Matching:
     def sources(
         self, wanted: Mapping[str, torch.Tensor], among: Collection[str], again: bool = False
     ) -> dict[str, Source]:
-        """Sources of the candidate's weights in these of the reference's, where values determine them.
+        """Return sources of the candidate's weights in the reference's, where values determine them.
 
         Each is taken once, for others may have the same values; with `again`, more often.
         """
@@ -50,9 +50,7 @@ class Matching:
         return found
 
     def _in_line(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, Source]:
-        """Sources of constants, if both sides have as many of a value: the same places in the order of
-        definition.
-        """
+        """Match constants, if both sides have as many of a value, by the order of their definition."""
         found: dict[str, Source] = {}
         values = {name: self._drawn[name] for name in self._names if name not in self.used}
         free = {name: value for name, value in values.items() if is_constant(value)}
@@ -158,7 +156,7 @@ class Matching:
 
 
 def order_of(drawn: torch.Tensor, wanted: torch.Tensor) -> tuple[int, ...] | None:
-    """The order of dimensions in which `drawn` has the values of `wanted`, of the same shape."""
+    """Return the order of dimensions in which `drawn` has the values of `wanted`, of the same shape."""
     drawn, wanted = comparable(drawn), comparable(wanted)
     orders = (o for o in _orders(drawn, wanted.numel()) if _equal(drawn.permute(o), wanted))
     return next(orders, None)

@@ -71,7 +71,9 @@ class Twin:
 
 
 class Reference:
-    """`mutated`: the inputs that forward writes to. `refilled`: whether it adds to, or takes from, a list or
+    """Reference of a task, which can be run on inputs.
+
+    `mutated`: the inputs that forward writes to. `refilled`: whether it adds to, or takes from, a list or
     dict that it is given. `changed`: names of the state that a call changes.
 
     `kept`: outputs that are memory of the model's, which the next call overwrites. `overlap`: of each output,
@@ -156,7 +158,7 @@ class Reference:
         return list(pytree.tree_map(lambda value: to_precision(value, self.precision, self.device), inputs))
 
     def tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
-        """The inputs that are tensors, drawn from a seed; some of them perhaps into the memory of `into`."""
+        """Return the inputs that are tensors, drawn from a seed, perhaps into the memory of `into`."""
         leaves = pytree.tree_leaves(self._draw(seed, into))
         return [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -208,7 +210,7 @@ class Reference:
             self.check_precision(*self.both(self.first, self.seed))
 
     def _check_repeats(self, first: Sequence[torch.Tensor]) -> None:
-        """The model has been called once. Raises TaskFault where that shows in the outputs of later calls."""
+        """Raise TaskFault if it shows in the outputs of later calls that the model has been called once."""
         others = self.tensors(self.seed + 1)
         other = self.run(self.own, others, self.seed, restored=False)
         again = self.run(self.own, self.first, self.seed, restored=False)
@@ -243,7 +245,7 @@ class Reference:
     def run(
         self, twin: Twin, tensors: Sequence[torch.Tensor], seed: int | None, restored: bool = True
     ) -> list[torch.Tensor]:
-        """The outputs for `tensors`, which stay as they are.
+        """Return the outputs for `tensors`, which stay as they are.
 
         `restored`: the model's state is what it was constructed with. Raises TaskFault.
         """
@@ -276,7 +278,7 @@ class Reference:
         seed: int | None,
         *watching: contextlib.AbstractContextManager[Any],
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Outputs in the task's own precision and in float64, with the same random numbers.
+        """Return outputs in the task's own precision and in float64, with the same random numbers.
 
         `watching`: within which each of the two runs, if given. Raises TaskFault.
         """
@@ -292,7 +294,7 @@ class Reference:
         return reference, [_double(output) for output in exact]
 
     def check_precision(self, reference: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> None:
-        """Raises TaskFault where the reference's own error is a considerable part of what it computes."""
+        """Raise TaskFault where the reference's own error is a considerable part of what it computes."""
         for position, (mine, right) in enumerate(zip(reference, exact, strict=True)):
             share = share_off(mine, right)
             if share > _MANY:
@@ -311,7 +313,7 @@ class Reference:
         fresh: bool = False,
         ulps: float | None = None,
     ) -> list[list[torch.Tensor]]:
-        """Outputs of `count` runs with weights and inputs moved by an ulp or so, or by up to `ulps`.
+        """Return outputs of `count` runs with weights and inputs moved by an ulp or so, or by up to `ulps`.
 
         Every call moves them alike, unless it is to be `fresh`. With `ulps` it is, and what is
         equal stays equal.
@@ -327,14 +329,14 @@ class Reference:
         return found
 
     def coarse(self) -> bool:
-        """True if what is moved by ulps is of a lower precision than fp32."""
+        """Return True if what is moved by ulps is of a lower precision than fp32."""
         moved = [t for t in (*self.first, *self.model.parameters()) if t.is_floating_point()]
         return any(torch.finfo(t.dtype).bits == 16 for t in moved)
 
     def _disturbance(
         self, tensors: Sequence[torch.Tensor], ulps: float | None = None
     ) -> tuple[Twin, list[torch.Tensor | None]]:
-        """A model with moved weights, and factors for the inputs."""
+        """Return a model with moved weights, and factors for the inputs."""
 
         def factors_of(tensor: torch.Tensor) -> torch.Tensor | None:
             return _rounding(tensor) if ulps is None else _alike(tensor, ulps)
@@ -350,7 +352,7 @@ class Reference:
     def varied(
         self, names: Sequence[str], tensors: Sequence[torch.Tensor], seed: int | None
     ) -> list[torch.Tensor]:
-        """The outputs where these weights are varied once more."""
+        """Return the outputs where these weights are varied once more."""
         self.own.state.restore()
         model = copied(self.model)
         vary(model, names, statistics=False)
@@ -460,7 +462,7 @@ def _may_be_indices(tensor: torch.Tensor) -> bool:
 
 
 def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
-    """The share of the elements that differ by more than a small part of the exact outputs' spread.
+    """Return the share of the elements that differ by more than a small part of the exact outputs' spread.
 
     And by more than the ulps that every budget allows: nothing is seen of what lies between two bfloat16.
     """

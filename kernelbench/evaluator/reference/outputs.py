@@ -20,7 +20,7 @@ class NotAnOutput(Exception):  # noqa: N818 - what it is
 
 
 def flattened(value: Any, device: torch.device) -> list[torch.Tensor]:
-    """The tensors; numbers, strings and keys become ones on `device`. Raises NotAnOutput."""
+    """Return the tensors; numbers, strings and keys become ones on `device`. Raises NotAnOutput."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, list | tuple):

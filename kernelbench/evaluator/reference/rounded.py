@@ -59,7 +59,7 @@ class RoundedProducts(OperatorMode):
 
 
 def rounded(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """A float32 tensor with mantissas of so many bits, to nearest, ties to even."""
+    """Return a float32 tensor with mantissas of so many bits, to nearest, ties to even."""
     dropped = 23 - bits
     pattern = tensor.contiguous().view(torch.int32)
     odd = (pattern >> dropped) & 1

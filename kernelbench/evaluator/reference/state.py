@@ -67,7 +67,7 @@ class State:
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A copy of the model, its generators and plain tensors; views, which deepcopy refuses, too."""
+    """Return a copy of the model, its generators and plain tensors; views, which deepcopy refuses, too."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for value in _own(module, copied=False).values():

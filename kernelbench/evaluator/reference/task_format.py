@@ -25,7 +25,7 @@ class TaskFault(Exception):  # noqa: N818 - what it is
 
 
 def constructor_inputs(given: Any, model: Any) -> list[Any]:
-    """The arguments for Model, in order: of a list, of a dict of names, or of KernelBook's `[[], {…}]`.
+    """Return the arguments for Model, in order, from a list, a dict of names, or `[[], {…}]` (KernelBook).
 
     Raises TaskFault.
     """
@@ -41,7 +41,7 @@ def constructor_inputs(given: Any, model: Any) -> list[Any]:
 
 
 def inputs_of(given: Any, model: nn.Module) -> list[Any]:
-    """The arguments for forward, in order: of a list, or of a dict of names. Raises TaskFault."""
+    """Return the arguments for forward, in order: of a list, or of a dict of names. Raises TaskFault."""
     if isinstance(given, dict):
         return _in_order(given, model.forward, "get_inputs", _INPUTS)
     if not isinstance(given, list | tuple):
@@ -50,7 +50,7 @@ def inputs_of(given: Any, model: nn.Module) -> list[Any]:
 
 
 def constants_of(leaves: Sequence[Any]) -> list[Any]:
-    """The inputs that are no tensors, None in the places of tensors. Raises TaskFault."""
+    """Return the inputs that are no tensors, None in the places of tensors. Raises TaskFault."""
     for leaf in leaves:
         if not isinstance(leaf, (torch.Tensor, *_CONSTANTS)):
             kind = type(leaf).__name__
@@ -116,7 +116,7 @@ def _in_order(given: dict[Any, Any], function: Any, name: str, fix: str) -> list
 
 
 def for_device(source: str, device: torch.device) -> str:
-    """The source of a task for a device: on a CPU, "cuda" and `.cuda()` in it mean the CPU."""
+    """Return the source of a task for a device: on a CPU, "cuda" and `.cuda()` in it mean the CPU."""
     if device.type == "cuda" or "cuda" not in source:
         return source
     lines = source.encode().splitlines(keepends=True)  # where Python's parser does: str splits at more

@@ -63,7 +63,7 @@ class Parents:
     folders: Mapping[str, Path]
 
     def make(self, memory_bytes: int, processes: int) -> Group:
-        """A group whose processes take so much memory together and, threads counted, are so many.
+        """Return a group whose processes take so much memory together and, threads counted, are so many.
 
         Raises OSError.
         """
@@ -95,8 +95,9 @@ class Parents:
 
 @functools.cache
 def parents() -> Parents | str:
-    """Return the folders for groups, or the reason why there are none. Moves this process in version 2; see
-    above.
+    """Return the folders for groups, or the reason why there are none.
+
+    Moves this process in version 2; see above.
     """
     try:
         found = _version_2() or _version_1()
@@ -110,7 +111,7 @@ def parents() -> Parents | str:
 
 
 def _version_2() -> Parents | None:
-    """Raises OSError where there is one that has not been delegated."""
+    """Return the folders of version 2. Raises OSError where there is one that has not been delegated."""
     own = _own_folder("")
     if own is None or not set(_LIMITS) <= set((own / "cgroup.controllers").read_text().split()):
         return None
@@ -130,7 +131,7 @@ def _version_1() -> Parents | None:
 
 
 def _own_folder(controller: str) -> Path | None:
-    """The folder of this process's group: of version 1's `controller`, of version 2 if that is empty."""
+    """Return the folder of this process's group: of `controller` in version 1; if empty, of version 2."""
     for line in _lines(Path("/proc/self/cgroup")):
         _, names, path = line.split(":", 2)
         if controller in names.split(","):

@@ -68,7 +68,7 @@ def access(
 
 
 def installed() -> Iterator[Path]:
-    """The folders on Python's path, outside the environment's, that packages were installed to."""
+    """Return the folders on Python's path, outside the environment's, that packages were installed to."""
     for name in dict.fromkeys(sys.path):
         path = Path(name).resolve()
         if not path.is_relative_to(Path(sys.prefix).resolve()) and any(path.glob("*.dist-info")):

@@ -24,7 +24,7 @@ _SCOPES = 0b11  # from version 6: no abstract sockets of, and no signals to, pro
 
 
 def version() -> int:
-    """The version of Landlock that this kernel offers; 0 without any."""
+    """Return the version of Landlock that this kernel offers; 0 without any."""
     return max(0, int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
 
 

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.kernelbench.evaluator.sandbox import cgroups, files, landlock, mounts, seccomp
-from kernelwright.kernelbench.records import Layer
+from kernelwright.kernelbench.records import Capability
 
 _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
@@ -63,9 +63,7 @@ def _libc() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """Sandbox that a worker is started in; written by the referee, applied in the worker before its first
-    line.
-    """
+    """Sandbox of a worker, specified by the referee and applied in the worker before its first line."""
 
     role: str  # oracle, builder, baseline, candidate, toolchain
     scratch: str  # its working and temporary folder
@@ -309,11 +307,11 @@ def _writable_processes(spec: SandboxSpec) -> Path:
 
 
 def uid_of(role: str) -> int | None:
-    """The user id a role runs under where distinct ids can be had; None for the referee's own."""
+    """Return the user id a role runs under where distinct ids can be had; None for the referee's own."""
     return _UIDS.get(role)
 
 
-def layers(no_uid: str | None, without: Collection[str] = (), gpu: bool = False) -> tuple[Layer, ...]:
+def layers(no_uid: str | None, without: Collection[str] = (), gpu: bool = False) -> tuple[Capability, ...]:
     """Each layer as it is on this machine, found by trying it in a child process; off if in `without`.
 
     `gpu`: whether workers use one, which needs a /proc of their own PID namespace.
@@ -324,43 +322,45 @@ def layers(no_uid: str | None, without: Collection[str] = (), gpu: bool = False)
     mounts_on = "mount_namespace" not in without and found[-1].on
     if gpu and not mounts_on:
         why = "CUDA needs the /proc of its PID namespace, which only a mount namespace gives it"
-        found[0] = Layer(name="pid_namespace", on=False, why=why)
+        found[0] = Capability(name="pid_namespace", on=False, why=why)
     uid_why = no_uid or "builder and candidate run as other users than the referee and each other"
-    found.append(Layer(name="distinct_uid", on=no_uid is None, why=uid_why))
-    found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))
+    found.append(Capability(name="distinct_uid", on=no_uid is None, why=uid_why))
+    found.append(Capability(name="no_new_privs", on=True, why="set-uid programs give nothing"))
     found.append(
-        Layer(name="no_capabilities", on=True, why="a builder or candidate of root has none of its powers")
+        Capability(
+            name="no_capabilities", on=True, why="a builder or candidate of root has none of its powers"
+        )
     )
     found.append(
-        Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too")
+        Capability(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too")
     )
     groups = cgroups.parents()
     why = groups if isinstance(groups, str) else "memory, processes and threads of a worker's tree together"
-    found.append(Layer(name="control_groups", on=not isinstance(groups, str), why=why))
+    found.append(Capability(name="control_groups", on=not isinstance(groups, str), why=why))
     found += [_landlock(), _seccomp()]
     return tuple(
-        Layer(name=layer.name, on=False, why="left off on request") if layer.name in without else layer
+        Capability(name=layer.name, on=False, why="left off on request") if layer.name in without else layer
         for layer in found
     )
 
 
-def _landlock() -> Layer:
+def _landlock() -> Capability:
     number = landlock.version()
     failed = None if number else "Linux 5.13 with landlock among its LSMs has it"
     failed = failed or _fails_with(lambda: landlock.restrict([Path("/")], []))
     if failed:
-        return Layer(name="landlock", on=False, why=f"{failed}; without it any file can be read")
+        return Capability(name="landlock", on=False, why=f"{failed}; without it any file can be read")
     signals = (
         "" if number >= 6 else "; before Landlock 6 signals to other processes of the user are not stopped"
     )
     why = f"tasks, home folders and raw devices cannot be read, only a scratch folder written{signals}"
-    return Layer(name="landlock", on=True, why=why)
+    return Capability(name="landlock", on=True, why=why)
 
 
-def _seccomp() -> Layer:
+def _seccomp() -> Capability:
     failed = seccomp.why_not() or _fails_with(seccomp.refuse)
     why = "no looking into other processes, new namespaces, mounts, bpf, io_uring or setting of clocks"
-    return Layer(name="seccomp", on=failed is None, why=failed or why)
+    return Capability(name="seccomp", on=failed is None, why=failed or why)
 
 
 def _fails_with(action: Callable[[], None]) -> str | None:
@@ -380,7 +380,7 @@ def _fails_with(action: Callable[[], None]) -> str | None:
     return None if code == 0 else os.strerror(code) if code > 0 else f"killed by signal {-code}"
 
 
-def _namespace(name: str) -> Layer:
+def _namespace(name: str) -> Capability:
     flag, why = _NAMESPACES[name]
 
     def unshare() -> None:
@@ -389,7 +389,7 @@ def _namespace(name: str) -> Layer:
 
     with tempfile.TemporaryDirectory() as folder:
         failed = _fails_with((lambda: _enclose(folder)) if name == "mount_namespace" else unshare)
-    return Layer(name=name, on=failed is None, why=why if failed is None else f"not permitted: {failed}")
+    return Capability(name=name, on=failed is None, why=why if failed is None else f"not permitted: {failed}")
 
 
 def _enclose(folder: str) -> None:

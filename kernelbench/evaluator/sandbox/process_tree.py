@@ -50,14 +50,14 @@ def tree(root: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that those of `pid`'s threads have started and that are alive."""
+    """Return the processes that those of `pid`'s threads have started and that are alive."""
     return [
         int(child) for task in _tasks(pid) for child in _read(f"/proc/{pid}/task/{task}/children").split()
     ]
 
 
 def why_not_stopped(root: int) -> str:
-    """The threads of the tree that run or cannot be interrupted, as the system names what they are doing."""
+    """Return the threads of the tree that run or cannot be interrupted, and what they are doing."""
     doing = []
     for pid in tree(root):
         for task in _tasks(pid):
@@ -77,7 +77,10 @@ def _tasks(pid: int) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc; empty when its process is gone. Every timed block waits for several of these."""
+    """Return a file of /proc; empty when its process is gone.
+
+    Every timed block waits for several of these.
+    """
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -141,7 +144,7 @@ def thaw(pids: Sequence[int]) -> None:
 
 
 def cpu_ns(pids: Iterable[int]) -> dict[int, int]:
-    """The CPU time that each of these processes has used, ended threads included; those gone are left out.
+    """Return the CPU time of each of these processes, ended threads included, without those gone.
 
     A stopped process uses none: of 900 stops of honest trees, on idle CPUs and at a load of three
     on two, none was followed by a nanosecond of it. https://man7.org/linux/man-pages/man2/clock_getres.2.html
@@ -201,8 +204,10 @@ def kill(root: int) -> None:
 
 
 def kill_descendants() -> None:
-    """End everything below this process, however often it forks. For processes outside a PID namespace:
-    within one, /proc may still show the pids of the other side."""
+    """End everything below this process, however often it forks.
+
+    For processes outside a PID namespace: within one, /proc may still show the pids of the other side.
+    """
     me = os.getpid()
     while len(pids := tree(me)) > 1:
         for pid in pids[1:]:

@@ -72,7 +72,7 @@ def refuse() -> None:
 
 
 def program(machine: int) -> bytes:
-    """The filter for MACHINES[machine] in classic BPF: 8 bytes an instruction.
+    """Return the filter for MACHINES[machine] in classic BPF: 8 bytes an instruction.
 
     Jumps are counted from the instruction that follows.
     """

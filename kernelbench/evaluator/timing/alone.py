@@ -1,4 +1,4 @@
-"""Calls that come alone: do they take as long as among N that were announced at once?
+"""Calls that come alone, which should take as long as those among N that were announced at once.
 
 N calls can be answered by one product, which reads the weights once: 64 calls of a batch-1 linear layer in
 the time of two. A user's calls do not come so, and candidate and eager are timed on blocks of one call, too.

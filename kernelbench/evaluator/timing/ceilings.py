@@ -80,7 +80,7 @@ class Measured:
 
 
 def _copied(total_bytes: int, device: torch.device) -> Measured | None:
-    """A copy whose two sides together take `total_bytes`, as bytes a second of both; None without memory."""
+    """Return the bytes a second, of both sides, of a copy of `total_bytes`; None without memory."""
     try:
         source = torch.ones(total_bytes // 8, device=device)  # by all threads, each near its own memory
         target = torch.ones_like(source)

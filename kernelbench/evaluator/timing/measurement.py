@@ -154,7 +154,10 @@ def _decided(timings: Timings, to_beat: float | None) -> bool:
 
 
 def _renewed(session: TaskSession, reloaded: Callable[[], Worker]) -> Worker:
-    """The candidate in a new process. Eager is in one, too, started before or after, the old one gone."""
+    """Return the candidate in a new process.
+
+    Eager is in one, too, started before or after, the old one gone.
+    """
     session.end_eager()
     if _CHANCE.random() < 0.5:
         session.eager()
@@ -214,8 +217,7 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
 def _repeated(
     session: TaskSession, candidate: Worker, phase: Callable[[], dict[str, Measured]]
 ) -> dict[str, Measured]:
-    """Return the result of a phase; start it again, with new inputs, if something ran before it was asked
-    for.
+    """Return the result of a phase, repeated with new inputs if something ran before it was asked for.
 
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
     candidate alone, its kernels wait for the inputs: then raises Refused.
@@ -351,7 +353,7 @@ def _fill(session: TaskSession, slots: Sequence[int], special: Mapping[int, str]
 
 @contextlib.contextmanager
 def _blamed(session: TaskSession, name: str) -> Iterator[None]:
-    """A call that fails is the candidate's verdict, unless the worker is a baseline."""
+    """Blame a call that fails on the candidate, unless the worker is a baseline."""
     try:
         yield
     except CallFailed as failure:

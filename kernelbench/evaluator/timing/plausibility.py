@@ -10,7 +10,7 @@ DOUBTFUL = 0.9  # share of the ceilings from which they are measured again
 
 
 def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
-    """The least time of a call, in µs: read what the outputs depend on, write the outputs.
+    """Return the least time of a call, in µs: read what the outputs depend on, write the outputs.
 
     Inputs come from memory when caches are cold. Outputs that fit in the last-level cache may stay
     there. FLOPs set no floor: algebraic fusion legitimately saves them. Nor do bytes where the bandwidth

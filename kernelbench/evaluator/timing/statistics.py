@@ -127,7 +127,7 @@ class Timings:
         return int((unusual <= _UNUSUAL).sum()) < -(-len(unusual) // 2)
 
     def undisturbed(self, *workers: str) -> list[int]:
-        """The phases in which none of `workers` waited unusually; the better half if they are fewer."""
+        """Return the phases in which no worker waited unusually; the better half if they are fewer."""
         unusual = self._unusual(*workers)
         best = np.argsort(unusual, kind="stable")
         count = max(int((unusual <= _UNUSUAL).sum()), -(-len(best) // 2))
@@ -142,7 +142,7 @@ class Timings:
         return unusual
 
     def _by_process(self, workers: Sequence[str], value: Callable[..., float]) -> Interval:
-        """The interval of `value` of these workers' seconds a call, over phases undisturbed for them."""
+        """Return the interval of `value` of workers' seconds a call, over phases undisturbed for them."""
         groups: dict[int, list[float]] = {}
         factors = {"candidate": self.alone.factor}
         for phase in self.undisturbed(*workers):
@@ -157,7 +157,7 @@ class Timings:
         return self._by_process([worker], lambda seconds: 1e6 * seconds)
 
     def device_us(self, worker: str) -> float | None:
-        """The median time a call by the device's own clock, as the worker read it."""
+        """Return the median time a call by the device's own clock, as the worker read it."""
         times = [block.device_s / block.calls for block in self.blocks[worker]]
         return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
 
@@ -195,5 +195,5 @@ class Timings:
         return max((speedup.high - speedup.low) / 2 / speedup.median for speedup in found)
 
     def fastest_baseline(self) -> str:
-        """The one that the candidate is least ahead of, phase by phase."""
+        """Return the one that the candidate is least ahead of, phase by phase."""
         return min(self.rivals, key=lambda name: self.speedup(name).median)

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from kernelwright.kernelbench import kept
+from kernelwright.kernelbench import machine_cache
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -25,14 +25,14 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     kept is damaged.
     """
     mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
-    file = kept.kept_file(pool.cache, "ceilings", mark)
-    ceilings = kept.read(file, Ceilings)
+    file = machine_cache.file_for(pool.cache, "ceilings", mark)
+    ceilings = machine_cache.read(file, Ceilings)
     if ceilings is None:
         ceilings = _measure(pool, device, mark)
-        kept.write(file, ceilings)
+        machine_cache.write(file, ceilings)
     elif again or ceilings.busy or not ceilings.complete:
         ceilings = ceilings.or_higher(_measure_once(pool, device, mark))
-        kept.write(file, ceilings)
+        machine_cache.write(file, ceilings)
     return Target(device=device, languages=_languages(device, mark), ceilings=ceilings, fingerprint=mark)
 
 
@@ -67,7 +67,7 @@ def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
 
 
 def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
-    """The best of some measurements: what else runs on the machine often does so for a second or less."""
+    """Return the best of some measurements, as other work often runs for a second or less."""
     until = time.monotonic() + _MOST_S
     found = _measure_once(pool, device, mark)
     for number in range(1, _MOST_MEASURED):

@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 from .envelope import Argument, contiguous
-from .kernel import Kernel
+from .kernel import DropInKernel
 from .parts import is_machinery, other_setting, place_of, stock, tensor_at
 from .state import verified
 
 _SCALES = (1e-3, 1.0, 30.0)  # of inputs
 
 
-def differs(kernel: Kernel, layer: nn.Module, names: Sequence[str]) -> str:
+def differs(kernel: DropInKernel, layer: nn.Module, names: Sequence[str]) -> str:
     """Describe how the layer differs from the kernel's reference; "" if it does not.
 
     It may use another epsilon, say, or apply a dropout in training mode. `names`: the parameters and buffers
@@ -46,7 +46,7 @@ def differs(kernel: Kernel, layer: nn.Module, names: Sequence[str]) -> str:
         return _with_other_weights(kernel, layer, names, generator)
 
 
-def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any) -> str:
+def _in_this_mode(kernel: DropInKernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any) -> str:
     """Describe how the layer differs with its own weights in its current mode; "" if it does not."""
     drawn, before = _drawn(layer), [(each, each.clone()) for each in layer.buffers()]
     runs, kept = [], []
@@ -84,7 +84,7 @@ def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tenso
 
 
 def _with_other_weights(
-    kernel: Kernel, layer: nn.Module, names: Sequence[str], generator: torch.Generator
+    kernel: DropInKernel, layer: nn.Module, names: Sequence[str], generator: torch.Generator
 ) -> str:
     """Describe how the layer or its gradients differ with other weights; "" if they do not."""
     places, count = [place_of(layer, name) for name in names], len(kernel.inputs)
@@ -128,7 +128,7 @@ def _with_other_weights(
 
 
 def _other_gradients(
-    kernel: Kernel,
+    kernel: DropInKernel,
     call: Callable[..., Any],
     given: Sequence[torch.Tensor],
     wanted: Sequence[bool],
@@ -211,7 +211,7 @@ def _apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return _largest(ours.double() - theirs.double())
 
 
-def _other_form(kernel: Kernel, found: Any) -> str:
+def _other_form(kernel: DropInKernel, found: Any) -> str:
     """Describe how the result's type or layout differs from the kernel's outputs; "" if it does not."""
     if type(found) is not (torch.Tensor if len(kernel.outputs) == 1 else tuple):
         return f"a {type(found).__name__}"

@@ -28,7 +28,7 @@ from .state import guarded, verified
 _LOG = logging.getLogger(__name__.partition(".")[0])
 
 
-class Kernel:
+class DropInKernel:
     """A function of the layer's inputs and its parameters, both in the order of `metadata.json`.
 
     `operator` is torch's; `check(*tensors)` tells whether a call is inside the envelope. Inside it a call
@@ -66,7 +66,7 @@ class Kernel:
             with verified(), torch.random.fork_rng(devices=[]):
                 self._define(words, module, f"{namespace}::{words['operator']}")
 
-    def __deepcopy__(self, memo: object) -> "Kernel":
+    def __deepcopy__(self, memo: object) -> "DropInKernel":
         return self  # a copied model computes by the same kernels
 
     def __reduce__(self) -> Any:
@@ -228,9 +228,9 @@ class _Loaded:
         return found
 
 
-def _known(package: str, name: str) -> Kernel:
+def _known(package: str, name: str) -> DropInKernel:
     """Return the kernel of a package, for unpickling."""
-    found: Kernel = import_module(package).KERNELS[name]
+    found: DropInKernel = import_module(package).KERNELS[name]
     return found
 
 

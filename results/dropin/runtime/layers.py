@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .kernel import Kernel
+from .kernel import DropInKernel
 from .swap import Report, computed, remember, stock, why_not
 
 _CHOSEN = "_kernelwright_kernels"  # on a layer
@@ -22,7 +22,7 @@ _CHOSEN = "_kernelwright_kernels"  # on a layer
 class _Chosen:
     """The kernels that compute a layer, and the reasons others do not. A pickled layer is checked again."""
 
-    kernels: list[Kernel]
+    kernels: list[DropInKernel]
     reasons: list[str]
 
     def __deepcopy__(self, memo: object) -> "_Chosen":
@@ -32,9 +32,9 @@ class _Chosen:
         return type(None), ()
 
 
-def layers_of(kernels: Sequence[Kernel]) -> SimpleNamespace:
+def layers_of(kernels: Sequence[DropInKernel]) -> SimpleNamespace:
     """Return a class for each layer that a kernel replaces, by its bare name."""
-    named: dict[str, list[Kernel]] = {}
+    named: dict[str, list[DropInKernel]] = {}
     for kernel in kernels:
         if kernel.layer:
             named.setdefault(kernel.layer.rpartition(".")[2], []).append(kernel)
@@ -54,7 +54,7 @@ def kernelized(model: nn.Module) -> Report:
     return report
 
 
-def _layer(name: str, kernels: Sequence[Kernel]) -> type[nn.Module]:
+def _layer(name: str, kernels: Sequence[DropInKernel]) -> type[nn.Module]:
     """Create a stateless class with a forward of as many arguments as the kernels have inputs."""
     taken = ", ".join(f"x{place}" for place in range(len(kernels[0].inputs)))
     values: dict[str, Any] = {"call": _call, "kernels": tuple(kernels)}
@@ -68,7 +68,7 @@ def _layer(name: str, kernels: Sequence[Kernel]) -> type[nn.Module]:
     return type(name, (nn.Module,), own)
 
 
-def _call(layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[torch.Tensor]) -> Any:
+def _call(layer: nn.Module, kernels: Sequence[DropInKernel], inputs: Sequence[torch.Tensor]) -> Any:
     chosen: _Chosen | None = vars(layer).get(_CHOSEN)
     if chosen is None:
         if torch.compiler.is_compiling():  # nothing is called to be looked at while a graph is traced

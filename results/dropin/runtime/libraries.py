@@ -27,7 +27,7 @@ def key(source: str, flags: Sequence[str]) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-class Library:
+class LoadedLibrary:
     """A shared object; each of its functions is an attribute. Raises OSError if it cannot be loaded."""
 
     def __init__(self, path: Path, functions: Mapping[str, Mapping[str, Any]]) -> None:
@@ -37,13 +37,13 @@ class Library:
         self.__dict__.update({name: _bound(loaded[name], words) for name, words in functions.items()})
 
 
-def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 0.0) -> Library:
+def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 0.0) -> LoadedLibrary:
     """Return the library built from this source. Raises ImportError if there is none."""
     named = key(source, [flags] if isinstance(flags, str) else flags)
     functions = _built().get(named)
     if functions is None:
         raise ImportError("the C++ in this package differs from the source of its libraries; reinstall it")
-    return Library(FOLDER / f"{named}.so", functions)
+    return LoadedLibrary(FOLDER / f"{named}.so", functions)
 
 
 @cache

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from .kernel import Kernel
+from .kernel import DropInKernel
 from .swap import NothingReplacedError, fitting, put
 
 
-def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
+def drop_in(stock: type, kernels: Sequence[DropInKernel], package: str) -> type:
     """Return a class that builds layers of `stock`, computed by those kernels that fit them.
 
     It builds stock's own objects, with stock's parameters, as after the package's `apply`.

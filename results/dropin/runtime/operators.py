@@ -130,7 +130,7 @@ class Gradients:
 def differentiable(compute: Compute, gradients: Gradients, returned: int) -> Callable[..., Any]:
     """Return `compute` with autograd, for `unseen` calls; it returns the first `returned` tensors."""
 
-    class Function(torch.autograd.Function):
+    class KernelFunction(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *tensors: torch.Tensor) -> Any:
             made = compute(*tensors)
@@ -142,7 +142,7 @@ def differentiable(compute: Compute, gradients: Gradients, returned: int) -> Cal
             return gradients.of(ctx, *grads)
 
     # Past what torch does for transforms, of which there are none.
-    return super(torch.autograd.Function, Function).apply
+    return super(torch.autograd.Function, KernelFunction).apply
 
 
 def trained_by(name: str, training: Any, returned: int) -> None:

@@ -63,7 +63,7 @@ class Part(NamedTuple):
         return ""
 
 
-class Parts:
+class LayerSnapshot:
     """Snapshot of a layer's parts. A deep copy of the layer has a copy of it for its own modules."""
 
     def __init__(self, layer: nn.Module, names: Sequence[Sequence[str]]) -> None:
@@ -72,8 +72,8 @@ class Parts:
         self._inner = len(self._all) > 1
         self._places = tuple(tuple(place_of(layer, name) for name in each) for each in names)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Parts":
-        copied = object.__new__(Parts)
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LayerSnapshot":
+        copied = object.__new__(LayerSnapshot)
         copied.__dict__.update(copy.deepcopy(vars(self), memo))
         return copied
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from .alike import differs
-from .kernel import Kernel
-from .parts import STOCK, Parts, hooked, stock, stock_class
+from .kernel import DropInKernel
+from .parts import STOCK, LayerSnapshot, hooked, stock, stock_class
 
 __all__ = ["STOCK", "apply", "computed", "fitting", "put", "remember", "remove", "stock", "why_not"]
 
@@ -46,7 +46,7 @@ class Report:
         return "\n".join(lines)
 
 
-def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
+def apply(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> Report:
     """Replace layers by kernels, each used where the call is inside its envelope.
 
     A layer is replaced if its class, the names, shapes and dtypes of its parameters, and what it computes on
@@ -57,7 +57,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
     The model is then unchanged.
     """
     report = Report()
-    chosen: list[tuple[nn.Module, list[Kernel]]] = []
+    chosen: list[tuple[nn.Module, list[DropInKernel]]] = []
     outgrown: list[nn.Module] = []  # what was put in may be called by a forward that was put over it
     for name, layer in model.named_modules():
         mine = [kernel for kernel in kernels if kernel.layer and kernel.layer in _classes(layer)]
@@ -96,7 +96,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
     return report
 
 
-def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
+def put(layer: nn.Module, kernels: Sequence[DropInKernel], package: str) -> None:
     """Make a layer call kernels that fit it."""
     remove(layer, package)
     mark = (package, _names(kernels))
@@ -105,9 +105,9 @@ def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
     layer.forward = MethodType(_forward(tuple(kernels), mark), layer)  # so that a deep copy calls its own
 
 
-def remember(layer: nn.Module, kernels: Sequence[Kernel]) -> Parts:
+def remember(layer: nn.Module, kernels: Sequence[DropInKernel]) -> LayerSnapshot:
     """Record the layer's parts, with which it was found to compute as these kernels do."""
-    parts = Parts(layer, [tuple(kernel.parameters.values()) for kernel in kernels])
+    parts = LayerSnapshot(layer, [tuple(kernel.parameters.values()) for kernel in kernels])
     setattr(layer, _PARTS, parts)
     return parts
 
@@ -138,7 +138,7 @@ def _other_forward(layer: nn.Module) -> bool:
     return not (hasattr(computes, _MARK) or computes is stock_class(layer).forward)
 
 
-def _names(kernels: Sequence[Kernel]) -> str:
+def _names(kernels: Sequence[DropInKernel]) -> str:
     return ", ".join(kernel.name for kernel in kernels)
 
 
@@ -149,7 +149,7 @@ def _classes(layer: nn.Module) -> Iterator[str]:
     yield found.__qualname__
 
 
-def why_not(kernel: Kernel, layer: nn.Module) -> str:
+def why_not(kernel: DropInKernel, layer: nn.Module) -> str:
     """Return the reason this layer is not what the kernel was made for; "" if it is."""
     if kernel.why_not_here:
         return kernel.why_not_here
@@ -169,7 +169,7 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
     return hooked(layer) or differs(kernel, layer, list(wanted))
 
 
-def fitting(kernels: Sequence[Kernel], layer: nn.Module) -> list[Kernel]:
+def fitting(kernels: Sequence[DropInKernel], layer: nn.Module) -> list[DropInKernel]:
     """Return the kernels that were made for this layer; log the reasons others were not."""
     found = []
     for kernel in kernels:
@@ -187,7 +187,7 @@ def _required(forward: Callable[..., Any]) -> int:
     return sum(p.default is p.empty for p in given)
 
 
-def _forward(kernels: Sequence[Kernel], mark: tuple[str, str]) -> Callable[..., Any]:
+def _forward(kernels: Sequence[DropInKernel], mark: tuple[str, str]) -> Callable[..., Any]:
     def forward(self: nn.Module, *inputs: Any, **named: Any) -> Any:
         if vars(self).get(_MARK) != mark:  # somebody has kept this, and it was taken out
             return stock_class(self).forward(self, *inputs, **named)
@@ -198,10 +198,10 @@ def _forward(kernels: Sequence[Kernel], mark: tuple[str, str]) -> Callable[..., 
 
 
 def computed(
-    layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[Any], named: Mapping[str, Any] = NONE
+    layer: nn.Module, kernels: Sequence[DropInKernel], inputs: Sequence[Any], named: Mapping[str, Any] = NONE
 ) -> Any:
     """Compute a call of `layer` by the first kernel whose envelope it is in, or by its own forward."""
-    parts: Parts = vars(layer).get(_PARTS) or remember(layer, kernels)
+    parts: LayerSnapshot = vars(layer).get(_PARTS) or remember(layer, kernels)
     if not (why := parts.changed()):
         for place, kernel in enumerate(kernels):
             if named or len(inputs) != len(kernel.inputs):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .kernel import Kernel
+from .kernel import DropInKernel
 
 _ROUNDS = 15
 _BLOCK_S = 0.02
@@ -32,7 +32,7 @@ def keep_memory() -> None:
             mallopt(parameter, value)
 
 
-def timed(kernel: Kernel) -> dict[str, dict[str, float]]:
+def timed(kernel: DropInKernel) -> dict[str, dict[str, float]]:
     """Return medians over alternating blocks, in µs: of the reference and of the drop-in, and their ratio."""
     stock = kernel.stock()
     inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]

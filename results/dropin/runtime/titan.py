@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from .kernel import Kernel
+from .kernel import DropInKernel
 from .swap import fitting
 
 
-def fitting_config(config: Any, kernels: Sequence[Kernel]) -> tuple[str, ...]:
+def fitting_config(config: Any, kernels: Sequence[DropInKernel]) -> tuple[str, ...]:
     """Return the names of kernels made for the layer of this config; log the reasons others were not."""
     with torch.random.fork_rng(devices=[]):  # the model's weights are drawn afterwards, from the same numbers
         layer = config.build()

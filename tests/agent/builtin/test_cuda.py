@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kernelwright.agent.builtin.codegen.cuda.types import literal
+from kernelwright.agent.builtin.codegen.cuda.types import CUDA
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator import EAGER, Referee
@@ -170,11 +170,11 @@ def test_random_references(
 
 
 def test_numbers_keep_their_digits() -> None:
-    assert literal(0.1, "float") == "0.1f" and literal(0.1, "double") == "0.1"
-    assert literal(math.inf, "float") == "INFINITY" and literal(-math.inf, "double") == "-INFINITY"
-    assert literal(2.7, "long long") == "2LL"
-    assert literal(-(2**63), "long long") == "(-9223372036854775807LL - 1)"
-    assert literal(300, "unsigned char") == "44"
+    assert CUDA.literal(0.1, "float") == "0.1f" and CUDA.literal(0.1, "double") == "0.1"
+    assert CUDA.literal(math.inf, "float") == "INFINITY" and CUDA.literal(-math.inf, "double") == "-INFINITY"
+    assert CUDA.literal(2.7, "long long") == "2LL"
+    assert CUDA.literal(-(2**63), "long long") == "(-9223372036854775807LL - 1)"
+    assert CUDA.literal(300, "unsigned char") == "44"
 
 
 def test_offsets_that_32_bits_do_not_hold() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kernelwright.agent.budget import BudgetSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
-from kernelwright.agent.llm.model import Call, Message, Sampling
+from kernelwright.agent.llm.model import Message, ModelCall, Sampling
 from kernelwright.agent.llm.prices import Price, Prices
 from kernelwright.kernelbench.errors import UsageError
 
@@ -15,9 +15,11 @@ PRICES = Prices({"m": Price(prompt=10.0, completion=100.0)})
 MOST_USD = 100 * 1000 / 1e6  # what the completion of a call below can cost: 10 cents
 
 
-def call(task: str = "t", text: str = "") -> Call:
+def call(task: str = "t", text: str = "") -> ModelCall:
     messages = (Message(role="user", content=text),)
-    return Call(role="coder", task=task, messages=messages, sampling=Sampling(model="m", max_tokens=1000))
+    return ModelCall(
+        role="coder", task=task, messages=messages, sampling=Sampling(model="m", max_tokens=1000)
+    )
 
 
 def spend(

@@ -9,28 +9,28 @@ import pytest
 from kernelwright.agent.llm.client import OpenAIModel
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import (
-    Call,
     Completion,
     Endpoint,
     Message,
     ModelAbsent,
+    ModelCall,
     ModelRefused,
     Sampling,
 )
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 
 
-def call(text: str = "hello", **changes: object) -> Call:
+def call(text: str = "hello", **changes: object) -> ModelCall:
     sampling = Sampling(model="m", max_tokens=1000)
     messages = (Message(role="system", content="You write kernels."), Message(role="user", content=text))
-    return Call(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
+    return ModelCall(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
 
 
-def completed(server: FakeEndpoint, asked: Call | None = None, **limits: float) -> Completion:
+def completed(server: FakeEndpoint, asked: ModelCall | None = None, **limits: float) -> Completion:
     return many(server, [asked or call()], **limits)[0]
 
 
-def many(server: FakeEndpoint, calls: list[Call], **limits: float) -> list[Completion]:
+def many(server: FakeEndpoint, calls: list[ModelCall], **limits: float) -> list[Completion]:
     async def ask() -> list[Completion]:
         model = OpenAIModel(Endpoint(base_url=server.base_url, **{"backoff_s": 0.02, **limits}))  # type: ignore[arg-type]
         try:
@@ -236,8 +236,8 @@ def test_a_character_that_is_cut_in_two_is_whole_again(endpoint: FakeEndpoint) -
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [("OPENAI_API_KEY", "…", "no key"), ("OPENAI_BASE_URL", "http://host:port/v1", "no address"),
-     ("OPENAI_BASE_URL", "localhost:8000", "no address")],
+    [("OPENAI_API_KEY", "…", "invalid OPENAI_API_KEY"), ("OPENAI_BASE_URL", "http://host:port/v1", "invalid OPENAI_BASE_URL"),
+     ("OPENAI_BASE_URL", "localhost:8000", "invalid OPENAI_BASE_URL")],
 )  # fmt: skip
 def test_what_cannot_be_an_endpoint_is_said(
     name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch

@@ -10,8 +10,8 @@ from kernelwright.agent.llm.judge import predictions
 from kernelwright.agent.llm.prompting import (
     FOLDER,
     NAMES,
+    PromptSubject,
     Situation,
-    Subject,
     coder_messages,
     essence,
     judge_messages,
@@ -36,7 +36,7 @@ from kernelwright.kernelbench.records import (
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.diagnosis import diagnose
 from kernelwright.profiling.records import Metric, Profile, Remark
-from kernelwright.profiling.selection import Sample, select
+from kernelwright.profiling.selection import MetricSample, select
 from tests.helpers.anywhere import TARGET as ANY_TARGET
 
 CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
@@ -101,7 +101,7 @@ def test_a_later_prompt_has_the_best_the_failure_since_and_the_advice() -> None:
         attempt("failed", Verdict.wrong_output, reason="row 3"),
     )
     _, user = coder_messages(
-        SITUATION, "cpp", Subject(best, 1), Subject(failed, 2), advice_on(best), is_best=True
+        SITUATION, "cpp", PromptSubject(best, 1), PromptSubject(failed, 2), advice_on(best), is_best=True
     )
     text = user.content
     assert (
@@ -114,20 +114,20 @@ def test_a_later_prompt_has_the_best_the_failure_since_and_the_advice() -> None:
 def test_advice_code_and_metrics_are_of_one_candidate() -> None:
     first, second = attempt("first", Verdict.correct, 500), attempt("second", Verdict.correct, 400)
     with pytest.raises(AssertionError):
-        coder_messages(SITUATION, "cpp", Subject(second, 1), None, advice_on(first))
+        coder_messages(SITUATION, "cpp", PromptSubject(second, 1), None, advice_on(first))
     again = attempt("first", Verdict.build_error)  # the same file, not evaluated
     shown = start_of([first, second, again], advice_on(first))
-    assert shown == Subject(first, 0)
-    assert start_of([first, second], None) == Subject(second, 1)
+    assert shown == PromptSubject(first, 0)
+    assert start_of([first, second], None) == PromptSubject(second, 1)
 
 
 def test_the_judge_corrects_what_failed_and_optimizes_what_is_correct() -> None:
     failed = attempt("failed", Verdict.build_error, reason="k.cpp:3: error: no")
-    system, user = judge_messages(SITUATION, Subject(failed, 2), (), ())
+    system, user = judge_messages(SITUATION, PromptSubject(failed, 2), (), ())
     assert "critical_issue" in system.content and "k.cpp:3" in user.content and "Metrics" not in user.content
     correct = attempt("correct", Verdict.correct, 500)
     system, user = judge_messages(
-        SITUATION, Subject(correct, 2), (METRIC,), ["round 1, x: predicted 2, came to 1"]
+        SITUATION, PromptSubject(correct, 2), (METRIC,), ["round 1, x: predicted 2, came to 1"]
     )
     assert "predicted_gain" in system.content and "bandwidth_share = 0.4321" in user.content
     assert "came to 1" in user.content
@@ -139,14 +139,14 @@ def test_the_judge_sees_the_metrics_that_are_kept_each_with_its_kernel() -> None
     profile = Profile(metrics=(METRIC, *kernels), bottleneck="memory", speed_of_light=0.4)
     correct = replace(correct, profile=profile)
     samples = [
-        Sample(group, float(n), {"spills": -n if group == "a" else n, "l2_throughput": n})
+        MetricSample(group, float(n), {"spills": -n if group == "a" else n, "l2_throughput": n})
         for group in "ab"
         for n in range(6)
     ]
     usual, kept = metrics_of(correct, None), metrics_of(correct, select(samples, "cpu", [""]))
     assert [m.name for m in usual] == ["bandwidth_share", "spills"]
     assert [m.name for m in kept] == ["bandwidth_share", "l2_throughput"]
-    _, user = judge_messages(SITUATION, Subject(correct, 2), kept, ())
+    _, user = judge_messages(SITUATION, PromptSubject(correct, 2), kept, ())
     assert "- bandwidth_share = 0.4321 1 (roofline)" in user.content
     assert "- l2_throughput of twice = 0.5 1 (ncu)" in user.content
 
@@ -165,7 +165,7 @@ def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
     profile = Profile(metrics=counted, bottleneck="memory", speed_of_light=0.4, remarks=(remark,))
     profile = profile.model_copy(update={"findings": diagnose(profile, correct.evaluation)})
     correct = replace(correct, profile=profile)
-    _, user = judge_messages(SITUATION, Subject(correct, 2), metrics_of(correct, None), ())
+    _, user = judge_messages(SITUATION, PromptSubject(correct, 2), metrics_of(correct, None), ())
     assert (
         "- Uncoalesced access: only 25% of the global-memory sectors that turn's warps request"
         in user.content
@@ -189,7 +189,7 @@ def test_what_predictions_came_to() -> None:
     second = attempt("second", Verdict.correct, 500, advice=advice_on(first, 2.0))
     third = attempt("third", Verdict.wrong_output, advice=advice_on(second, 1.3))
     assert predictions([first, second, third]) == [
-        "round 1, THE-METHOD: predicted 2.00, came to 1.20",
+        "round 1, THE-METHOD: predicted 2.00, measured 1.20",
         "round 2, THE-METHOD: predicted 1.30, the file failed (wrong_output)",
     ]
 

@@ -14,7 +14,7 @@ import pytest
 from kernelwright import cli
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 
@@ -124,12 +124,12 @@ def run(home: Path, endpoint: FakeEndpoint, *words: object) -> subprocess.Comple
 MODEL = ("--coder", "llm", "--model", "gpt-4.1", "--effort", "quick", "--baseline", "eager")
 
 
-def low(attempt: Attempt) -> float:
+def low(attempt: RecordedAttempt) -> float:
     speedup = attempt.evaluation.speedup
     return speedup.eager.low if speedup is not None and speedup.eager is not None else 0.0
 
 
-def attempts(out: Path) -> list[Attempt]:
+def attempts(out: Path) -> list[RecordedAttempt]:
     with RunDatabase.open(out, read_only=True) as database:
         [task] = database.tasks()
         return database.attempts(task.task.id)
@@ -167,7 +167,7 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     assert tried[2].advice is not None and tried[2].advice.predicted_gain == 1.8
     assert set(tried[2].advice.evidence) == {"bandwidth_share"}
     [told] = [body for body in endpoint.requests if len(body["messages"]) > 2]
-    assert "there is no metric 'l2_hit_rate'" in told["messages"][-1]["content"]
+    assert "unknown metric 'l2_hit_rate'" in told["messages"][-1]["content"]
     assert tried[2].advice.about == tried[1].candidate.sha256
     last = [body for body in endpoint.requests if is_coder(body)][-1]["messages"][1]["content"]
     assert "parallelize" in last and "std::tanh" in last and "times as fast as eager" in last
@@ -205,7 +205,7 @@ def test_whatever_the_model_does_the_run_goes_on(
     verdicts = [str(a.evaluation.verdict) for a in tried]
     assert verdicts[:4] == ["build_error", "build_error", "runtime_error", "build_error"]
     assert verdicts[4] in ("wrong_output", "cheating") and verdicts[5] == "correct"
-    assert verdicts[6] == "build_error" and "very file of round 5" in tried[6].evaluation.reason
+    assert verdicts[6] == "build_error" and "repeats the file of round 5" in tried[6].evaluation.reason
     assert tried[0].evaluation.reason == "the reply is empty"
     asked = [body["messages"] for body in endpoint.requests if is_coder(body)]
     assert any("no kernels of its own" in messages[-1]["content"] for messages in asked)

@@ -9,10 +9,10 @@ import pytest
 from kernelwright.agent.budget import BudgetSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.model import (
-    Call,
     Completion,
     Message,
     ModelAbsent,
+    ModelCall,
     ModelError,
     ModelRefused,
     Sampling,
@@ -33,7 +33,7 @@ class Scripted:
         self.answers = list(answers)
         self.asked = 0
 
-    async def complete(self, call: Call) -> Completion:
+    async def complete(self, call: ModelCall) -> Completion:
         answer = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
         await asyncio.sleep(0.001)
@@ -43,10 +43,10 @@ class Scripted:
         return Completion(text=answer, finish="stop", usage=usage, seconds=0.5)
 
 
-def call(text: str = "write", model: str = "m", sample: int = 0) -> Call:
+def call(text: str = "write", model: str = "m", sample: int = 0) -> ModelCall:
     messages = (Message(role="user", content=text),)
     sampling = Sampling(model=model, max_tokens=100)
-    return Call(role="coder", task="t", messages=messages, sampling=sampling, sample=sample)
+    return ModelCall(role="coder", task="t", messages=messages, sampling=sampling, sample=sample)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def budget(usd: float | None = None) -> Budget:
     return Budget(PRICES, SpendingLimits(usd=usd), SpendingLimits())
 
 
-def ask(stored: StoredModel | ReplayedModel, *calls: Call) -> list[str]:
+def ask(stored: StoredModel | ReplayedModel, *calls: ModelCall) -> list[str]:
     async def all_of_them() -> list[str]:
         return [completion.text for completion in await asyncio.gather(*map(stored.complete, calls))]
 
@@ -135,7 +135,7 @@ def test_a_run_is_replayed_with_its_failures(database: RunDatabase) -> None:
         ask(replayed, call("c"))
 
 
-CHANGES: dict[str, Callable[[Call], Call]] = {
+CHANGES: dict[str, Callable[[ModelCall], ModelCall]] = {
     "text": lambda c: call("write!"),
     "sample": lambda c: call(sample=1),
     "model": lambda c: call(model="m2"),

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from kernelwright.agent.llm.client import OpenAIModel
 from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
-from kernelwright.agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
+from kernelwright.agent.llm.model import Endpoint, Message, ModelCall, ReplyUnusable, Sampling
 from kernelwright.agent.llm.structured import ask, strict_schema
 from kernelwright.kernelbench.records import Record
 
@@ -22,7 +22,7 @@ GOOD = '{"bottleneck": "memory", "gain": 1.5, "metrics": {"bytes": 3}}'
 
 
 def asked(server: FakeEndpoint, objection=lambda _: None) -> Verdict:
-    call = Call(
+    call = ModelCall(
         role="judge",
         task="t",
         messages=(Message(role="user", content="what is wrong?"),),
@@ -72,7 +72,7 @@ def test_one_that_is_none_is_sent_back_once(endpoint: FakeEndpoint, reply: str, 
 
 def test_two_are_enough(endpoint: FakeEndpoint) -> None:
     endpoint.say("no", "no", GOOD)
-    with pytest.raises(ReplyUnusable, match="twice no usable answer of the judge"):
+    with pytest.raises(ReplyUnusable, match="no usable answer of the judge in two attempts"):
         asked(endpoint)
     assert len(endpoint.requests) == 2
 

@@ -5,13 +5,13 @@ from pathlib import Path
 from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
+    Capability,
     Ceilings,
     Correctness,
     Environment,
     Evaluation,
     Fingerprint,
     Interval,
-    Layer,
     Speedup,
     Stages,
     Target,
@@ -40,8 +40,8 @@ TARGET = Target(
 )
 ENVIRONMENT = Environment(
     sandbox=(
-        Layer(name="namespaces", on=True, why="hides the network and other processes"),
-        Layer(name="landlock", on=False, why="this kernel lacks it"),
+        Capability(name="namespaces", on=True, why="hides the network and other processes"),
+        Capability(name="landlock", on=False, why="this kernel lacks it"),
     ),
 )
 ADVICE = Advice(

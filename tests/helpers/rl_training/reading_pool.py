@@ -8,11 +8,11 @@ from typing import Any
 
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.rewards.scheme import SCHEMES
-from kernelwright.rl_training.trainers.collapse import Limits
+from kernelwright.rl_training.trainers.collapse import HealthLimits
 from kernelwright.rl_training.trainers.online_run import Finished, train
 from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.precision import of_weights
@@ -84,12 +84,12 @@ def run(
     out: Path,
     pool: ReadingPool | None = None,
     callbacks: Sequence[object] = (),
-    limits: Limits | None = None,
+    limits: HealthLimits | None = None,
 ) -> Finished:
-    world = Grader(pool or ReadingPool(), SCHEMES["log-speedup"])
+    grader = Grader(pool or ReadingPool(), SCHEMES["log-speedup"])
     return train(
         lambda: load_policy(chosen.model, chosen.lora, of_weights(chosen.precision)),
-        lambda: Environment({data.task.id: data for data in TASKS}, world, chosen.turns),
+        lambda: TrainingEnvironment({data.task.id: data for data in TASKS}, grader, chosen.turns),
         TASKS,
         chosen,
         out,

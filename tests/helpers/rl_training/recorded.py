@@ -3,7 +3,7 @@
 import json
 
 from kernelwright.agent.llm.coder import asked_for
-from kernelwright.agent.llm.model import Call, Completion, Sampling, Usage
+from kernelwright.agent.llm.model import Completion, ModelCall, Sampling, Usage
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
 from kernelwright.profiling.records import Metric, Profile
@@ -77,7 +77,7 @@ def tried(
 def answered(run: RunDatabase, task: Task, source: str, reasoning: str) -> Candidate:
     """Records a model's call, whose reply is a file; returns its candidate, to be tried."""
     data = TaskData(task=task, language="cpp", target=run_factory.TARGET, work=WORK)
-    call = Call(
+    call = ModelCall(
         role="coder",
         task=task.id,
         messages=asked_for(data.situation, "cpp", (), None).messages,
@@ -105,12 +105,12 @@ def answered(run: RunDatabase, task: Task, source: str, reasoning: str) -> Candi
 
 
 def _work():  # type: ignore[no-untyped-def]
-    from kernelwright.results.store.records import Attempt
+    from kernelwright.results.store.records import RecordedAttempt
 
     task = Task(id="file:t", level=1, source="")
     candidate = made("")
     evaluation = run_factory.evaluation(task, candidate, eager=1.0)
-    attempt = Attempt(id=1, task=task.id, round=0, confirms=False, candidate=candidate, advice=None,
+    attempt = RecordedAttempt(id=1, task=task.id, round=0, confirms=False, candidate=candidate, advice=None,
                       evaluation=evaluation, profile=PROFILE)  # fmt: skip
     return work_of([attempt])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from kernelwright.kernelbench.evaluator import Effort
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.encoding import record_text
-from kernelwright.rl_training.cluster.host import Evaluation
+from kernelwright.rl_training.cluster.host import EvaluationSettings
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from tests.helpers.results import run_factory
@@ -43,8 +43,8 @@ WRONG = reply("x[i] / (1 + std::exp(-x[i]))")
 BROKEN = reply("std::expp(x[i])")
 
 
-def evaluation(patience_s: float = 600.0) -> Evaluation:
-    return Evaluation(
+def evaluation(patience_s: float = 600.0) -> EvaluationSettings:
+    return EvaluationSettings(
         scheme=SCHEMES["log-speedup"], effort=SHORT, again=AGAIN, patience_s=patience_s, requests=8
     )
 

@@ -13,14 +13,14 @@ from tensordict import TensorDict
 from verl import DataProto
 
 from kernelwright.rl_training.cluster.folder import write
-from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.plan import ClusterPlan
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
 from tests.helpers.rl_training import swish
 
 
 def written(folder: Path, model: Path, **options: Any) -> Path:
-    plan = Plan.model_validate(
+    plan = ClusterPlan.model_validate(
         {
             "model": str(model),
             "tasks": 1,

@@ -136,5 +136,5 @@ def test_memory_of_kernels_that_do_not_run_is_zeros() -> None:
 
 
 def test_a_chip_whose_limits_are_not_known() -> None:
-    with pytest.raises(ValueError, match="the limits of sm_1 are not known"):
+    with pytest.raises(ValueError, match="unknown chip sm_1"):
         TorchOnGpu("sm_1")

@@ -84,6 +84,6 @@ def test_a_folder_of_sources_is_read_and_nothing_of_it_is_run(tmp_path: Path) ->
     )
     assert done.stdout.splitlines() == [
         "ptx.cu: line 1: inline PTX cannot be emulated",
-        "1 of 2 sources are refused (50.00%)",
+        "1 of 2 sources are rejected (50.00%)",
         "     1  inline PTX",
     ]

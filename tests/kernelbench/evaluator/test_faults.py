@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.kernelbench import kept
+from kernelwright.kernelbench import machine_cache
 from kernelwright.kernelbench.errors import InfrastructureError, StorageError
 from kernelwright.kernelbench.evaluator import EAGER, Referee, faults
 from kernelwright.kernelbench.evaluator.correctness import oracle_client
@@ -242,7 +242,9 @@ def test_sigterm_ends_an_evaluation_as_ctrl_c_does(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     home, mark = tmp_path / "home", fingerprint(physical_threads())
     known = Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=1e11, fp32_flops_s=1e11)
-    kept.write(kept.kept_file(home, "ceilings", mark), known)  # so that they are not measured first
+    machine_cache.write(
+        machine_cache.file_for(home, "ceilings", mark), known
+    )  # so that they are not measured first
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "KERNELWRIGHT_HOME": str(home)}
     command = [sys.executable, "-m", "kernelwright", "evaluate", tmp_path / "task.py", tmp_path / "slow.py"]
     with subprocess.Popen(

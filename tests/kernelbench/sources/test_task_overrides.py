@@ -124,7 +124,7 @@ def test_an_unknown_name_lists_the_constants_with_their_values() -> None:
         apply("batch_size = 4 * 2\ndim = 8\n", {"dimm": "4"}, "softmax")
     assert error.value.message == "softmax has no constant dimm"
     assert error.value.fix == "did you mean dim? it has batch_size=4 * 2, dim=8"
-    with pytest.raises(UsageError, match="it has no constants at all"):
+    with pytest.raises(UsageError, match="it has no constants"):
         apply("", {"dim": "4"})
 
 
@@ -155,7 +155,7 @@ def test_constants_are_listed_as_written() -> None:
 def test_words() -> None:
     assert from_words(["a=8", " b = 'x=y' ", "a=9"]) == {"a": "9", "b": "'x=y'"}
     for word in ("a", "=8"):
-        with pytest.raises(UsageError, match="sets nothing"):
+        with pytest.raises(UsageError, match="invalid setting"):
             from_words([word])
 
 

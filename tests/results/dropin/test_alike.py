@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, python, winner
 
@@ -73,8 +73,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("exported") / "package"
     mlp = MLP.replace("class Model(", "class ModelNew(")
     chosen = [
-        Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"}),
-        Chosen("mlp", winner(MLP, mlp, "mlp"), layer="MLP"),
+        PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"}),
+        PackagedKernel("mlp", winner(MLP, mlp, "mlp"), layer="MLP"),
     ]
     write(chosen, out, "fused", measure=False)
 
@@ -249,4 +249,8 @@ def test_a_shape_that_is_kept_is_the_same_each_time():
 def test_a_reference_that_returns_a_tuple_of_one(tmp_path: Path) -> None:
     source = kernels.changed(kernels.RMS_NORM, "* self.weight", "* self.weight,")
     with pytest.raises(UsageError, match="a tuple of one"):
-        write([Chosen("rms_norm", winner(source, kernels.RMS_NORM_KERNEL, "x"))], tmp_path / "out", "fused")
+        write(
+            [PackagedKernel("rms_norm", winner(source, kernels.RMS_NORM_KERNEL, "x"))],
+            tmp_path / "out",
+            "fused",
+        )

@@ -16,7 +16,7 @@ from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.sources import input_domains
 from kernelwright.results.dropin.cli import _by_kernel
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
 
 pytestmark = pytest.mark.builds
@@ -86,12 +86,15 @@ def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
     own = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
     source = gradient_tasks(NORM.task, "saved")[0]
     of_norm = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
-    chosen = [Chosen("sigmoids", SIGMOIDS, backward=[own]), Chosen("rms_norm", NORM, backward=[of_norm])]
+    chosen = [
+        PackagedKernel("sigmoids", SIGMOIDS, backward=[own]),
+        PackagedKernel("rms_norm", NORM, backward=[of_norm]),
+    ]
     written = write(chosen, tmp_path / "out", "fused", measure=False)
     assert [kernel["backward"]["way"] for kernel in written["kernels"]] == ["kernel", "kernel"]
     python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
     with pytest.raises(UsageError, match="is not the gradient of file:rms_norm"):
-        write([Chosen("rms_norm", NORM, backward=[own])], tmp_path / "other", "fused")
+        write([PackagedKernel("rms_norm", NORM, backward=[own])], tmp_path / "other", "fused")
 
 
 GATED = """
@@ -130,7 +133,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
         winner(source, f"{source}\n\nModelNew = Model\n", name)
         for source, name in ((GATED, "gated"), (gradient, "gradient"), (forward, "forward"))
     )
-    chosen = [Chosen("gated", itself, layer="Gated", backward=[training, backward])]
+    chosen = [PackagedKernel("gated", itself, layer="Gated", backward=[training, backward])]
     written = write(chosen, tmp_path / "out", "fused", measure=True)
     saved = written["kernels"][0]["backward"]["saves"]
     assert [each["shape"] for each in saved] == [[8, 1], [8, 1], [8, 32]]
@@ -152,7 +155,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
     """
     python(tmp_path / "out", "-c", textwrap.dedent(used))
     with pytest.raises(UsageError, match="takes tensors that no kernel of file:gated saves"):
-        write([Chosen("gated", itself, backward=[backward])], tmp_path / "other", "fused")
+        write([PackagedKernel("gated", itself, backward=[backward])], tmp_path / "other", "fused")
 
 
 def test_a_gradient_that_takes_nothing_else_of_the_forward() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
@@ -88,7 +88,12 @@ if __name__ == "__main__":
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a package `fused` of a norm for parts of (4, 16, 64)."""
     out = tmp_path_factory.mktemp("exported") / "package"
-    write([Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})], out, "fused", measure=False)
+    write(
+        [PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"})],
+        out,
+        "fused",
+        measure=False,
+    )
     return out
 
 
@@ -261,10 +266,11 @@ POSITIONS = kernels.changed(kernels.RMS_NORM, "return x *", "return x.cumsum(1) 
 def test_rows_are_what_the_reference_can_be_split_along(tmp_path: Path, source: str, rows: list[int]) -> None:
     kernel = winner(source, f"{source}\n\nModelNew = Model\n", "x")
     assert (
-        write([Chosen("x", kernel)], tmp_path / "out", "fused", measure=False)["kernels"][0]["rows"] == rows
+        write([PackagedKernel("x", kernel)], tmp_path / "out", "fused", measure=False)["kernels"][0]["rows"]
+        == rows
     )
 
 
 def test_all_of_elementwise_outputs_can_be_split_along_any_dimension(tmp_path: Path) -> None:
-    (kernel,) = write([Chosen("x", SIGMOIDS)], tmp_path / "out", "fused", measure=False)["kernels"]
+    (kernel,) = write([PackagedKernel("x", SIGMOIDS)], tmp_path / "out", "fused", measure=False)["kernels"]
     assert kernel["rows"] == [0, 1]

@@ -10,7 +10,7 @@ import pytest
 
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.records import Task, Verdict
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python
 from tests.helpers.results import run_factory
@@ -103,7 +103,7 @@ def get_init_inputs():
 
 @pytest.mark.slow
 def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
-    chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
+    chosen = [PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
     task = Task(id="file:block", level=3, source=WHOLE)
     found = write(chosen, tmp_path / "out", "fused", measure=False, inside=task)["measured_inside"]
     assert found["task"] == "file:block"
@@ -123,7 +123,7 @@ def test_layers_compute_themselves_where_that_was_faster(
     speedups = {"forward": 2.0, "forward, compiled": 0.9, "training": 0.5, "training, compiled": 1.0}
     found = {mode: {"speedup": speedup} for mode, speedup in speedups.items()}
     monkeypatch.setattr("kernelwright.results.dropin.package._measured", lambda *_: {"rms_norm": found})
-    chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
+    chosen = [PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
     written = write(chosen, tmp_path / "out", "fused", where_faster=True)
     assert written["kernels"][0]["slower"] == ["forward, compiled", "training"]
     used = """
@@ -151,7 +151,7 @@ def test_layers_compute_themselves_where_that_was_faster(
 @pytest.mark.slow
 def test_what_was_compiled_before_does_not_keep_a_reference_from_being_compiled(tmp_path: Path) -> None:
     """torch compiles a function for so many cases; then it warns, and calls it as it is."""
-    chosen = [Chosen("rms_norm", NORM), Chosen("sigmoids", SIGMOIDS)]
+    chosen = [PackagedKernel("rms_norm", NORM), PackagedKernel("sigmoids", SIGMOIDS)]
     write(chosen, tmp_path / "out", "fused", measure=False)
     timed = """
         import torch

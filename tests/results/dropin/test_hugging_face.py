@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin.exporting import NORM, python
 from tests.helpers.installed import require
 
@@ -45,7 +45,7 @@ package = get_local_kernel(HERE)
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("hub") / "fused_norm"
-    chosen = [Chosen("rms_norm", NORM, layer="LlamaRMSNorm")]
+    chosen = [PackagedKernel("rms_norm", NORM, layer="LlamaRMSNorm")]
     write(chosen, out, "fused_norm", Format.hf, measure=False)
     return out
 

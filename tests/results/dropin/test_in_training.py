@@ -11,7 +11,7 @@ import pytest
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.frontend.trace import trace_json
 from kernelwright.agent.builtin.ir.graph import Graph
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin.exporting import python, winner
 
 pytestmark = pytest.mark.builds
@@ -160,7 +160,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], None]:
         made = winner(source, "", name)
         candidate = coder.propose(made.task, [], None)
         assert candidate.language == "cpp"
-        chosen.append(Chosen(name, made.model_copy(update={"candidate": candidate}), layer=layer))
+        chosen.append(PackagedKernel(name, made.model_copy(update={"candidate": candidate}), layer=layer))
     write(chosen, out, "fused", measure=False)
 
     def call(tests: str) -> None:

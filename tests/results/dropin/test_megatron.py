@@ -6,7 +6,7 @@ import pytest
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
 from tests.helpers.installed import require
@@ -80,7 +80,7 @@ import fused.megatron
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("megatron") / "package"
-    write([Chosen("rms_norm", NORM, layer=LAYER)], out, "fused", Format.megatron, measure=False)
+    write([PackagedKernel("rms_norm", NORM, layer=LAYER)], out, "fused", Format.megatron, measure=False)
     return out
 
 
@@ -171,7 +171,10 @@ else:
 @pytest.mark.slow
 def test_layers_without_their_module_or_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="says nothing of its module"):
-        write([Chosen("rms_norm", NORM, layer="Norm")], tmp_path / "out", "fused", Format.megatron)
-    chosen = [Chosen("one", NORM, layer="first.Norm"), Chosen("other", NORM, layer="second.Norm")]
+        write([PackagedKernel("rms_norm", NORM, layer="Norm")], tmp_path / "out", "fused", Format.megatron)
+    chosen = [
+        PackagedKernel("one", NORM, layer="first.Norm"),
+        PackagedKernel("other", NORM, layer="second.Norm"),
+    ]
     with pytest.raises(UsageError, match="two layers have the name Norm"):
         write(chosen, tmp_path / "out", "fused", Format.megatron)

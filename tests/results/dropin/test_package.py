@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
@@ -22,8 +22,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a package of two kernels, `fused`."""
     out = tmp_path_factory.mktemp("exported") / "package"
     chosen = [
-        Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"}),
-        Chosen("sigmoids", SIGMOIDS),
+        PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"}),
+        PackagedKernel("sigmoids", SIGMOIDS),
     ]
     write(chosen, out, "fused", measure=False)
     return out
@@ -434,10 +434,10 @@ def test_it():
 def test_without_a_backward_no_gradient_is_lost(run: Run) -> None:
     run("""
 def test_it():
-    from fused.runtime.kernel import Kernel
+    from fused.runtime.kernel import DropInKernel
 
     words = dict(fused.METADATA["kernels"][0], backward=None, operator="without")
-    kernel = Kernel(words, "fused.rms_norm", "fused", "")
+    kernel = DropInKernel(words, "fused.rms_norm", "fused", "")
     x, weight = torch.randn(4, 16, 64), torch.rand(64, requires_grad=True)
     assert kernel.check(x, weight) == (False, "a gradient is wanted, and the kernel has none")
     kernel(x, weight).sum().backward()
@@ -517,7 +517,7 @@ BAD = [
 @pytest.mark.parametrize(("kernel", "why"), BAD, ids=[why for _, why in BAD])
 def test_what_cannot_be_exported(kernel: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=why):
-        write([Chosen("rms_norm", winner(kernels.RMS_NORM, kernel, "x"))], tmp_path / "out", "fused")
+        write([PackagedKernel("rms_norm", winner(kernels.RMS_NORM, kernel, "x"))], tmp_path / "out", "fused")
     assert not list(tmp_path.iterdir())
 
 
@@ -528,8 +528,8 @@ def test_bad_names_and_folders(tmp_path: Path, exported: Path) -> None:
         ("class", "cannot be the name"),
     ):
         with pytest.raises(UsageError, match=why):
-            write([Chosen("rms_norm", NORM)], tmp_path / "out", name)
+            write([PackagedKernel("rms_norm", NORM)], tmp_path / "out", name)
     with pytest.raises(StorageError, match="is not empty"):
-        write([Chosen("rms_norm", NORM)], exported, "fused")
+        write([PackagedKernel("rms_norm", NORM)], exported, "fused")
     with pytest.raises(UsageError, match="two kernels have the name"):
-        write([Chosen("rms_norm", NORM)] * 2, tmp_path / "out", "fused")
+        write([PackagedKernel("rms_norm", NORM)] * 2, tmp_path / "out", "fused")

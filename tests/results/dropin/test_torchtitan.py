@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
 from tests.helpers.installed import require
@@ -106,7 +106,7 @@ def trained(*options):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("torchtitan") / "package"
-    chosen = [Chosen("rms_norm", NORM, layer="torchtitan.models.common.nn_modules.RMSNorm")]
+    chosen = [PackagedKernel("rms_norm", NORM, layer="torchtitan.models.common.nn_modules.RMSNorm")]
     write(chosen, out, "fused", Format.torchtitan, measure=False)
     return out
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import Kernel, KnobReader, environment
-from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, literal
+from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
 from kernelwright.agent.builtin.ir.text import HALVES, times, total
 
@@ -61,7 +61,7 @@ def attention_kernel(
             width=statement.value.shape[3],
             lanes=LANES,
             parallel=threads == "all",
-            scale=literal(statement.scale, "float"),
+            scale=CPP.literal(statement.scale, "float"),
             half=statement.dtype if statement.dtype in HALVES else "",
             packed=statement.dtype in HALVES or tile.wide != statement.value.shape[3],
             storage=STORAGE[statement.dtype],
@@ -107,7 +107,7 @@ def _tile(statement: Attention, ask: KnobReader) -> Tile:
 
 
 def _start(view: View, pointers: Mapping[str, str], statement: Attention, rows: str) -> str:
-    """The address of the first vector of an item's head, or of row `rows` of it."""
+    """Return the address of the first vector of an item's head, or of row `rows` of it."""
     grouped = statement.heads_in_group > 1 and view in (statement.key, statement.value)
     head = f"head / {statement.heads_in_group}" if grouped else "head"
     sizes, strides = view.shape, view.strides

@@ -122,7 +122,7 @@ class Cpp(Language):
 
 
 def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, parallel: bool) -> Function:
-    """Function that calls a kernel once for each call of a batch."""
+    """Return a function that calls a kernel once for each call of a batch."""
     declared, given, tables = [], [], []
     for parameter, base in zip(kernel.parameters, pointers, strict=False):
         kind, name = parameter.rsplit(" ", 1)
@@ -154,7 +154,7 @@ def _knobs(
     calls: int = 1,
     every_choice: bool = False,
 ) -> Knobs:
-    """The knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
+    """Return the knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
     work = planned.region.space.numel * calls * max(1, planned.cost // _MODEST)
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
     itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)

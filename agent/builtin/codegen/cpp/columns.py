@@ -22,7 +22,7 @@ each, and the parts are added in order, so that the result does not depend on th
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
@@ -136,7 +136,7 @@ class ColumnEmitter(Emitter):
         self.out.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
 
     def clipped_lanes(self, variable: str, clip: Clip) -> tuple[str, str]:
-        """The first of the lanes whose windows have this element, and the one after the last."""
+        """Return the first of the lanes whose windows have this element, and the one after the last."""
         place = times(variable, clip.dilation)
         begin = f"({clip.padding + clip.stride - 1} - {place}) / {clip.stride} - first"
         end = f"({clip.size - 1 + clip.padding + clip.stride} - {place}) / {clip.stride} - first"
@@ -289,7 +289,7 @@ class ColumnEmitter(Emitter):
         self.out.add(f"alignas(64) {ctype} {name}_running[BLOCK];")
         self.out.add(f"for (int64_t i = 0; i < n; ++i) {name}_running[i] = {initial};")
 
-    def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
+    def scan(self, statement: Scan, addresses: Mapping[Access, str]) -> None:
         running = f"{self.name(statement)}_running[i]"
         self.running_update(statement, running, addresses)
         self.running_value(statement, running)

@@ -40,7 +40,6 @@ class Emitter(CLikeCodegen):
     def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
         super().__init__(plan, program, pointers)
         self.knobs = knobs
-        self.kept: set[str] = set()  # values an earlier pass has left in a buffer
 
     def kernel(self, name: str) -> Kernel:
         self.load_scalars()
@@ -63,7 +62,7 @@ class Emitter(CLikeCodegen):
         return self.written(name)
 
     def written(self, name: str) -> Kernel:
-        """The kernel of the lines so far."""
+        """Return the kernel of the lines so far."""
         lines, parallel = tuple(self.out.lines), self.knobs.parallel
         return Kernel(name, self.parameters(), lines, self.plan.passes, parallel=parallel)
 
@@ -109,14 +108,11 @@ class Emitter(CLikeCodegen):
 
     @abstractmethod
     def row_terms(self, access: Access) -> list[str]:
-        """The offset of a row in an external value, as terms of a sum."""
-
-    @abstractmethod
-    def varies_in_row(self, access: Access) -> bool: ...
+        """Return the offset of a row in an external value, as terms of a sum."""
 
     @abstractmethod
     def add_to_part(self, reduction: Reduce) -> None:
-        """Adds a row's share of a scalar to the part of its chunk."""
+        """Add a row's share of a scalar to the part of its chunk."""
 
     def reduced_name(self, reduction: Reduce) -> str:
         """Variable that a pass reduces into; a scalar's share of one row has a name of its own."""
@@ -126,7 +122,7 @@ class Emitter(CLikeCodegen):
     # Addresses and expressions.
 
     def row_pointer(self, access: Access) -> None:
-        """A pointer to the row's elements, or the value where the whole row reads the same one."""
+        """Define a pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
         moved = times("step", access.move)
         offset = total([*self.row_terms(access), moved, access.begin])
@@ -171,31 +167,16 @@ class Emitter(CLikeCodegen):
         stores: dict[str, str],
         place: Element,
     ) -> None:
-        """The inside of a pass's vector loop; `stores` says where each stored value goes."""
+        """Write the inside of a pass's vector loop; `stores` says where each stored value goes."""
         out = self.out
-        read = [v.base for s in stage.in_pass for v, _ in reads(s, self.plan.region)]
-        for name in dict.fromkeys([*read, *stage.stores]):
-            if name in self.kept:
-                text = f"{self.kept_name(name)}[{place.kept}]"
-                out.add(f"const {self.ctype(name)} {self.statements[name]} = {text};")
-        for statement in stage.elements:
-            if isinstance(statement, Scan):
-                self.scan(statement, addresses)
-            else:
-                self.define(statement, "element", addresses, place)
-        for name in stage.keeps:
-            out.add(f"{self.kept_name(name)}[{place.kept}] = {self.statements[name]};")
+        self.element_values(stage, addresses, place)
         for reduction in stage.reductions:
             value = self.operand(reduction.operand, "element", self.ctype(reduction.name), addresses)
             self.accumulate(reduction, value)
         for name in stage.stores:
             out.add(f"{stores[name]} = {self.stored(name, self.statements[name])};")
 
-    @abstractmethod
-    def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
-        """Define a scan's value at an element, which adds to the running value."""
-
-    def running_update(self, statement: Scan, running: str, addresses: dict[Access, str]) -> None:
+    def running_update(self, statement: Scan, running: str, addresses: Mapping[Access, str]) -> None:
         ctype = self.scan_type(statement)
         value = self.operand(statement.operand, "element", ctype, addresses)
         self.out.add(f"{running} = {self.update(statement.op, ctype, running, value)};")

@@ -26,7 +26,7 @@ def _blocks() -> dict[str, str]:
 
 
 def _block(name: str, blocks: dict[str, str]) -> str | None:
-    """The definition of a helper; for another type than float, derived from float's."""
+    """Return the definition of a helper; for another type than float, derived from float's."""
     if name in blocks:
         return blocks[name]
     stem, _, suffix = name.rpartition("_")
@@ -44,7 +44,7 @@ def helpers(kernels: Iterable[Kernel]) -> list[str]:
 
 
 def standard_headers(body: str) -> list[str]:
-    """Standard headers that a text needs."""
+    """Return the standard headers that a text needs."""
     found = ["cmath", "cstdint"]
     if "std::min" in body or "std::max" in body:
         found.insert(0, "algorithm")

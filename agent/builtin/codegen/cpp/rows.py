@@ -1,6 +1,6 @@
 """Kernels whose vector loop runs along the row (or along a tensor without rows)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
@@ -81,7 +81,7 @@ class RowEmitter(Emitter):
     def row_statements(self, stage: Stage) -> None:
         for statement in stage.row:
             if isinstance(statement, Reduce):
-                self.pick(statement)
+                self.pick(statement, "COLUMNS", self.kept)
             elif isinstance(statement, Compute):
                 self.define(statement, "row", self.names)
 
@@ -127,16 +127,14 @@ class RowEmitter(Emitter):
         return min(self.block, PREFETCH_BLOCK) if self.fetches(stage) else self.block
 
     def fetches(self, stage: Stage) -> bool:
-        """Return True if this pass, the second one, which finds its own row in the cache, prefetches the
-        next.
-        """
+        """Return True if this pass prefetches the next row: the second pass, whose own row is cached."""
         if not self.knobs.prefetch or self.flat or self.knobs.online:
             return False
         passes = [s for s in self.plan.stages if s.has_pass]
         return stage is passes[min(1, len(passes) - 1)] and len(self.nest(stage)) == 1
 
     def fetch_ahead(self, inputs_ahead: str, outputs_ahead: str, begin: str, end: str) -> None:
-        """Fetches what comes next of the inputs and, unless they are streamed, of the outputs."""
+        """Fetch what comes next of the inputs and, unless they are streamed, of the outputs."""
         full = self.plan.full_strides()
         fetched: list[tuple[Access, str, str]] = []
         for access in dict.fromkeys(self.plan.accesses.values()):
@@ -210,7 +208,7 @@ class RowEmitter(Emitter):
             self.out.add(f"int32_t {name}_nan = 0;")
 
     def open_loops(self, stage: Stage) -> None:
-        """The loops around a pass's vector loop."""
+        """Open the loops around a pass's vector loop."""
         *outer, vector = self.nest(stage)
         for variable, loop in zip(LOOP_VARIABLES[: len(outer)], outer, strict=True):
             self.out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
@@ -221,7 +219,7 @@ class RowEmitter(Emitter):
                 self.out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
 
     def vector_loop(self, stage: Stage, summed: Sequence[Reduce] = (), scans: Sequence[Scan] = ()) -> None:
-        """The innermost loop of a pass; sums that are `summed` begin with it."""
+        """Write the innermost loop of a pass; sums that are `summed` begin with it."""
         out, accesses = self.out, self.pass_accesses(stage)
         *outer, vector = self.nest(stage)
         blocked, variables = self.is_blocked(stage), LOOP_VARIABLES[: len(outer)]
@@ -250,7 +248,7 @@ class RowEmitter(Emitter):
             self.stream(stage, bases, limit)
 
     def vector_limit(self, stage: Stage) -> str:
-        """The length of the vector loop."""
+        """Return the length of the vector loop."""
         size = self.nest(stage)[-1].size
         if self.flat:
             return "n" if size % self.block else "BLOCK"
@@ -259,7 +257,7 @@ class RowEmitter(Emitter):
         return "n" if size % self.pass_block(stage) else self.step(stage)
 
     def step(self, stage: Stage) -> str:
-        """The length of a block in a pass over blocks, the last apart."""
+        """Return the length of a block in a pass over blocks, the last apart."""
         size = self.pass_block(stage)
         return "BLOCK" if size == self.block else str(size)
 
@@ -341,7 +339,7 @@ class RowEmitter(Emitter):
             self.define(statement, "element", addresses, place)
         self.running_update(scan, f"{self.name(scan)}_running", addresses)
 
-    def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
+    def scan(self, statement: Scan, addresses: Mapping[Access, str]) -> None:
         running = f"{self.name(statement)}_running"
         if statement is not self.scanned:
             self.running_update(statement, running, addresses)
@@ -377,7 +375,7 @@ class RowEmitter(Emitter):
     def base_terms(
         self, access: Access | None, variables: str, outer: Sequence[Loop], blocked: bool, vector: Loop
     ) -> list[str]:
-        """The index of an access without the vector loop's own variable."""
+        """Return the index of an access without the vector loop's own variable."""
         terms = [times(v, loop.strides[access]) for v, loop in zip(variables, outer, strict=True)]
         if blocked and vector.strides[access]:
             terms.append(times("start", vector.strides[access]))
@@ -434,38 +432,3 @@ class RowEmitter(Emitter):
         if self.squared is not None:
             also = f" reduction(+ : {self.name(reduction)}_rest)"
         return f" reduction({REDUCTIONS[reduction.op].simd} : {name}){also}"
-
-    # One element of a row.
-
-    def pick(self, statement: Reduce) -> None:
-        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
-        out, plan = self.out, self.plan
-        assert statement.index is not None
-        at, ctype = f"{self.name(statement)}_at", self.ctype(statement.name)
-        out.add(f"const int64_t {at} = {self.operand(statement.index, 'row', 'int64_t', self.names)};")
-        out.add(f"{ctype} {self.name(statement)} = {'NAN' if ctype in ('float', 'double') else '0'};")
-        out.open(f"if ({at} >= 0 && {at} < COLUMNS)")
-        by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
-        needed = closure([statement.operand.base], by_name, self.kept)
-        elements = [s for name, s in by_name.items() if name in needed and isinstance(s, Compute)]
-        addresses: dict[Access, str] = {}
-        read: list[Fused] = [*elements, statement]
-        for s in read:
-            for view, level in reads(s, plan.region):
-                access = plan.access(view, level)
-                if access is not None and level == "element":
-                    addresses[access] = self.element_at(access, at)
-                if view.base in self.kept:
-                    text = f"{self.kept_name(view.base)}[{at}]"
-                    out.add(f"const {self.ctype(view.base)} {self.statements[view.base]} = {text};")
-        for element in elements:
-            self.define(element, "element", addresses, Element(at, at))
-        value = self.operand(statement.operand, "element", ctype, addresses)
-        out.add(f"{self.name(statement)} = {value};")
-        out.close()
-
-    def element_at(self, access: Access, at: str) -> str:
-        if not self.varies_in_row(access):
-            return self.names[access]
-        axes = [axis for axis, inside in enumerate(self.plan.inner) if inside]
-        return self.element(access, self.names[access], self.outside(access, axes, at))

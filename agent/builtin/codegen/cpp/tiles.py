@@ -120,7 +120,7 @@ class TileEmitter(RowEmitter):
         return [*reversed(terms), *corner, access.begin]
 
     def turn(self, access: Access, others: list[int]) -> None:
-        """Copies a tile into a buffer, with the axes exchanged."""
+        """Copy a tile into a buffer, with the axes exchanged."""
         out, pointer = self.out, self.pointers[access.base]
         corner, tile = self.fresh(f"{pointer}_corner"), self.fresh(f"{pointer}_tile")
         ctype = STORAGE[access.dtype]
@@ -137,7 +137,7 @@ class TileEmitter(RowEmitter):
         self.names[access] = tile
 
     def row(self, access: Access, others: list[int]) -> str:
-        """A row of what is read, or written, as it lies: its pointer; how an element of it is read."""
+        """Return a row of what is read, or written, as it lies: its pointer; how an element of it is read."""
         strides, pointer = self.strides[access], self.pointers[access.base]
         offset = total([*self.corner(access, others), times("j", strides[self.across])])
         written = access in self.outputs

@@ -1,7 +1,5 @@
 """C++ vocabulary: types, literals, reserved words, names of functions."""
 
-import math
-
 from kernelwright.agent.builtin.codegen.c_like import CTypes
 from kernelwright.agent.builtin.ir import text
 
@@ -35,16 +33,7 @@ ROWS COLUMNS BLOCK BLOCKS CHUNKS PARTS NUMEL WIDTH TILE DOWN ALONG
 RESERVED = frozenset(_WORDS.split())  # keywords, and the names of loops and constants
 
 
-def literal(value: float | int | bool, ctype: str) -> str:
-    """A number in C++. Conversion is Python's: a float that is no integer is cut for an integer type."""
-    if ctype == "bool":
-        return "true" if value else "false"
-    if ctype in ("float", "double"):
-        if math.isnan(value):
-            return "NAN"
-        if math.isinf(value):
-            return "-INFINITY" if value < 0 else "INFINITY"
-        return repr(float(value)) + ("f" if ctype == "float" else "")
+def _integer(value: float, ctype: str) -> str:
     return str(text.whole(value, ctype.removesuffix("_t")))
 
 
@@ -62,4 +51,4 @@ def _stored(found: str, dtype: str) -> str:
     return f"{dtype}_store({found})" if dtype in text.HALVES else found
 
 
-CPP = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, literal, _function, _loaded, _stored)
+CPP = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, _integer, _function, _loaded, _stored)

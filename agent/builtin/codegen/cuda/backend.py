@@ -135,5 +135,5 @@ def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
 
 
 def _power_of_two(number: int) -> int:
-    """The least that is not smaller."""
+    """Return the least that is not smaller."""
     return 1 << max(number - 1, 0).bit_length()

@@ -41,7 +41,6 @@ class Emitter(CLikeCodegen):
     def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
         super().__init__(plan, program, pointers)
         self.knobs = knobs
-        self.kept: set[str] = set()  # values that an earlier pass has left in registers
         self.held: set[Access] = set()  # what is read and in registers already
         self.elements: dict[Access, str] = {}  # what an element of it is called
         self.scans: set[str] = set()  # running values that are declared
@@ -77,7 +76,7 @@ class Emitter(CLikeCodegen):
         )
 
     def parts(self, body: tuple[str, ...]) -> Parts:
-        """The parts of totals, which a function with this body takes together."""
+        """Return the parts of totals, which a function with this body takes together."""
         totals, accesses = self.plan.totals, dict.fromkeys(self.plan.accesses.values())
         constant = [access for access in accesses if not access.varies]
         names = tuple(f"{self.part_type(total)}* part_{number}" for number, total in enumerate(totals))
@@ -114,11 +113,11 @@ class Emitter(CLikeCodegen):
 
     @abstractmethod
     def rows(self, block: str) -> None:
-        """The work of the block of this number."""
+        """Write the work of the block of this number."""
 
     @abstractmethod
     def open_elements(self, stage: Stage) -> int:
-        """Opens the loop of a pass, up to where an element is there; how many braces that takes."""
+        """Open the loop of a pass, up to where an element is there; how many braces that takes."""
 
     def at_hand(self, access: Access) -> bool:
         """Return True if `names` has the value, or the expression that reads a table, for all elements."""
@@ -126,7 +125,7 @@ class Emitter(CLikeCodegen):
 
     @abstractmethod
     def element_terms(self, access: Access) -> list[str]:
-        """The offset of an element from what `names` points to, as terms of a sum."""
+        """Return the offset of an element from what `names` points to, as terms of a sum."""
 
     @abstractmethod
     def joined(self, text: str, ctype: str, op: str) -> str:
@@ -241,18 +240,7 @@ class Emitter(CLikeCodegen):
     def element_body(self, stage: Stage) -> None:
         out, place = self.out, Element(self.index, self.register)
         addresses = self.load_elements(stage)
-        read = [view.base for s in stage.in_pass for view, _ in reads(s, self.plan.region)]
-        for name in dict.fromkeys([*read, *stage.stores]):
-            if name in self.kept:
-                text = f"{self.kept_name(name)}[{place.kept}]"
-                out.add(f"const {self.ctype(name)} {self.statements[name]} = {text};")
-        for statement in stage.elements:
-            if isinstance(statement, Scan):
-                self.scan(statement, addresses)
-            else:
-                self.define(statement, "element", addresses, place)
-        for name in stage.keeps:
-            out.add(f"{self.kept_name(name)}[{place.kept}] = {self.statements[name]};")
+        self.element_values(stage, addresses, place)
         if self.predicated and (stage.reductions or stage.stores):
             out.open("if (inside)")
         for reduction in stage.reductions:
@@ -328,7 +316,7 @@ class Emitter(CLikeCodegen):
         return next(dtype for dtype, kind in VALUE.items() if kind == ctype)
 
     def add_rows(self, reduction: Reduce) -> None:
-        """Adds a row's value to what a thread has found of a total."""
+        """Add a row's value to what a thread has found of a total."""
         view, _ = reads(reduction, self.plan.region)[0]
         ctype, target = self.part_type(reduction), self.lane_name(reduction)
         value = self.operand(view, "row", ctype, self.names)
@@ -373,7 +361,7 @@ class Emitter(CLikeCodegen):
         self.finish("threadIdx.x == 0")
 
     def finish(self, alone: str) -> None:
-        """The statements and outputs that follow from totals, by one thread."""
+        """Write the statements and outputs that follow from totals, by one thread."""
         out = self.out
         out.open(f"if ({alone})")
         for statement in self.plan.scalars:

@@ -37,7 +37,7 @@ class Product:
 
 
 def product_of(planned: Plan) -> Product | None:
-    """The product that a kernel computes, where it is of two matrices that are read as they are."""
+    """Return the product that a kernel computes, where it is of two matrices that are read as they are."""
     region, space = planned.region, planned.region.space
     elements = [s for s in region.statements if planned.level(s.name) == "element"]
     reductions = [s for s in region.statements if isinstance(s, Reduce)]
@@ -137,7 +137,7 @@ class ProductEmitter(Emitter):
         self.results()
 
     def fetch(self, access: Access, axes: tuple[int, ...], tile: str, corner: str, size: str) -> None:
-        """A tile of a matrix into shared memory, along what is contiguous."""
+        """Load a tile of a matrix into shared memory, along what is contiguous."""
         out, depth = self.out, self.product.depth
         deep = access.strides[depth[-1]] < access.strides[axes[-1]]
         split = ("p / STEP", "p % STEP") if deep else ("p % TILE", "p / TILE")
@@ -184,7 +184,7 @@ class ProductEmitter(Emitter):
         out.close(2)
 
     def place(self, access: Access) -> str:
-        """The offset of an element of the result, or of what is read for it."""
+        """Return the offset of an element of the result, or of what is read for it."""
         product = self.product
         terms = [
             *self.outside(access, product.images, "outer"),

@@ -28,13 +28,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
 from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
-from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
+from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
-from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 
 class FlatEmitter(Emitter):
@@ -220,7 +219,7 @@ class RowEmitter(Emitter):
             out.add(f"const int lane = {lane_text};")
 
     def hold(self) -> None:
-        """Registers for what several passes read."""
+        """Declare registers for what several passes read."""
         if not self.knobs.held:
             return
         passes = [set(self.element_accesses(s.in_pass)) for s in self.plan.stages if s.has_pass]
@@ -235,7 +234,7 @@ class RowEmitter(Emitter):
         return any(stride for stride, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
 
     def row_pointer(self, access: Access) -> None:
-        """A pointer to the row's elements, or the value where the whole row reads the same one."""
+        """Define a pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
         whole = f"row * {self.plan.row_length}"
         terms = self.outside(access, self.outer_axes, "row")
@@ -259,7 +258,7 @@ class RowEmitter(Emitter):
     def row_statements(self, stage: Stage) -> None:
         for statement in stage.row:
             if isinstance(statement, Reduce):
-                self.pick(statement)
+                self.pick(statement, self.columns, set())
             elif isinstance(statement, Compute):
                 self.define(statement, "row", self.names)
 
@@ -307,7 +306,7 @@ class RowEmitter(Emitter):
         return braces
 
     def clips(self) -> list[str]:
-        """The conditions that an element of a window is there, whose coordinates are computed first."""
+        """Return the conditions that an element of a window exists, after computing its coordinates."""
         conditions: list[str] = []
         for windows, elements, clip in self.plan.clips():
             place = [
@@ -322,7 +321,7 @@ class RowEmitter(Emitter):
         return conditions
 
     def coordinate(self, axis: int, axes: list[int], variable: str, scale: int) -> list[str]:
-        """The index along one of the axes, times a number."""
+        """Return the index along one of the axes, times a number."""
         strides = tuple(scale if other == axis else 0 for other in range(len(self.plan.sizes)))
         return self.outside(Access("", "", strides, 0), axes, variable)
 
@@ -350,34 +349,3 @@ class RowEmitter(Emitter):
         out.add(f"const {ctype} {name}_lanes = scan_lanes<LANES>({value}, {join}, {name}_total);")
         self.scanned(statement, self.update(op, ctype, running, f"{name}_lanes"))
         out.add(f"{running} = {self.update(op, ctype, running, f'{name}_total')};")
-
-    # One element of a row.
-
-    def pick(self, statement: Reduce) -> None:
-        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
-        out, plan = self.out, self.plan
-        assert statement.index is not None
-        at, ctype = f"{self.name(statement)}_at", self.ctype(statement.name)
-        out.add(f"const long long {at} = {self.operand(statement.index, 'row', 'long long', self.names)};")
-        out.add(f"{ctype} {self.name(statement)} = {'NAN' if ctype in ('float', 'double') else '0'};")
-        out.open(f"if ({at} >= 0 && {at} < {self.columns})")
-        by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
-        needed = closure([statement.operand.base], by_name, set())
-        elements = [s for name, s in by_name.items() if name in needed and isinstance(s, Compute)]
-        addresses: dict[Access, str] = {}
-        read: list[Fused] = [*elements, statement]
-        for s in read:
-            for view, level in reads(s, plan.region):
-                access = plan.access(view, level)
-                if access is not None and level == "element":
-                    addresses[access] = self.element_at(access, at)
-        for element in elements:
-            self.define(element, "element", addresses, Element(at, at))
-        value = self.operand(statement.operand, "element", ctype, addresses)
-        out.add(f"{self.name(statement)} = {value};")
-        out.close()
-
-    def element_at(self, access: Access, at: str) -> str:
-        if not self.varies_in_row(access):
-            return self.names[access]
-        return self.element(access, self.names[access], self.outside(access, self.inner_axes, at))

@@ -103,7 +103,7 @@ class TileEmitter(Emitter):
         return super().element(access, name, terms)
 
     def where(self, access: Access, row: str, column: str) -> str:
-        """The offset of an element of a tile."""
+        """Return the offset of an element of a tile."""
         tiled, terms, product = self.tiled, [], 1
         strides = tiled.strides[access]
         for axis in reversed(tiled.others):

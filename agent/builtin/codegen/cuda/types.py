@@ -1,7 +1,5 @@
 """CUDA C++ vocabulary: types, literals, reserved words, names of functions."""
 
-import math
-
 from kernelwright.agent.builtin.codegen.c_like import CTypes
 from kernelwright.agent.builtin.codegen.cuda.functions import functions
 from kernelwright.agent.builtin.ir import text
@@ -48,16 +46,7 @@ RESERVED = frozenset(
 )
 
 
-def literal(value: float | int | bool, ctype: str) -> str:
-    """A number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
-    if ctype == "bool":
-        return "true" if value else "false"
-    if ctype in ("float", "double"):
-        if math.isnan(value):
-            return "NAN"
-        if math.isinf(value):
-            return "-INFINITY" if value < 0 else "INFINITY"
-        return repr(float(value)) + ("f" if ctype == "float" else "")
+def _integer(value: float, ctype: str) -> str:
     number = text.whole(value, _WHOLE[ctype])
     if ctype == "long long":
         return LOWEST[ctype] if number == -(2**63) else f"{number}LL"
@@ -78,4 +67,4 @@ def _stored(found: str, dtype: str) -> str:
     return f"{_CONVERSION[dtype][1]}({found})" if dtype in HALVES else found
 
 
-CUDA = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, literal, _function, _loaded, _stored)
+CUDA = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, _integer, _function, _loaded, _stored)

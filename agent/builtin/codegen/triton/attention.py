@@ -74,7 +74,7 @@ def attention_kernel(
 
 
 def _at(view: View, names: Mapping[str, str], statement: Attention, row: str, column: str) -> str:
-    """The addresses of elements of an item's head."""
+    """Return the addresses of elements of an item's head."""
     group = statement.heads_in_group if view in (statement.key, statement.value) else 1
     head = "head" if group == 1 else f"head // {group}"
     image_stride, head_stride, row_stride, column_stride = view.strides

@@ -31,7 +31,7 @@ _A_WARP = 512  # elements of a tile for each warp
 
 @cache
 def _functions() -> dict[str, str]:
-    """The functions of `functions.py` by name, with their decorators."""
+    """Return the functions of `functions.py` by name, with their decorators."""
     text = _FUNCTIONS.read_text()
     lines = text.splitlines()
     return {

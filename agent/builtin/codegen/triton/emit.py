@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
 from kernelwright.agent.builtin.codegen.triton.types import (
@@ -54,6 +54,7 @@ from kernelwright.agent.builtin.scheduling.passes import reads
 
 PARTS = 1024  # programs that find a share each of what is reduced to a scalar
 
+Masks: TypeAlias = tuple[str, ...]  # conditions on elements, all of which are to hold; none: all are there
 Shape = Literal["scalar", "row", "tile"]
 _ORDER: tuple[Shape, ...] = ("scalar", "row", "tile")
 
@@ -156,11 +157,11 @@ class Emitter(ABC):
 
     @abstractmethod
     def body(self, block: str) -> None:
-        """The work on one tile, of the number `block`."""
+        """Write the work on one tile, of the number `block`."""
 
     @abstractmethod
-    def offset(self, access: Access) -> tuple[str, str, Shape]:
-        """Offset of an access's tile, the mask of elements that exist (empty: all), and the tile's shape."""
+    def offset(self, access: Access) -> tuple[str, Masks, Shape]:
+        """Offset of an access's tile, masks of the elements that exist, and the tile's shape."""
 
     @property
     @abstractmethod
@@ -173,8 +174,8 @@ class Emitter(ABC):
         """The index of elements in their rows."""
 
     @abstractmethod
-    def present(self) -> str:
-        """Mask of the elements of a tile that exist; empty if all do."""
+    def present(self) -> Masks:
+        """Masks of the elements of a tile that exist; none if all do."""
 
     @property
     def far(self) -> bool:
@@ -185,7 +186,7 @@ class Emitter(ABC):
         return max([plan.region.space.numel, *map(math.prod, sizes)]) >= 1 << 31
 
     def many(self, number: int) -> str:
-        """A factor of indices."""
+        """Return a factor of indices."""
         return f"tl.full([], {number}, tl.int64)" if self.far else str(number)
 
     # Names and values.
@@ -198,23 +199,23 @@ class Emitter(ABC):
         return text
 
     def load(self, access: Access) -> str:
-        """The name of an external value."""
+        """Return the name of an external value."""
         if access not in self.loaded:
-            where, mask, shape = self.offset(access)
+            where, masks, shape = self.offset(access)
             pointer = self.pointers[access.base]
             if access not in self.named:
                 self.named[access] = self.fresh(pointer.removesuffix("_ptr"))
             name = self.loaded[access] = self.named[access]
             if shape == "scalar":  # a tile of one: the interpreter takes conditions on scalars for numbers
                 where = total([where, "tl.arange(0, 1)" + ("[None, :]" if self.rank > 1 else "")])
-            mask = f", mask={mask}" if mask else ""
             cast = ".to(tl.float32)" if access.dtype in HALVES else ""
-            self.out.add(f"{name} = tl.load({pointer}{f' + {where}' if where else ''}{mask}){cast}")
+            at = total([pointer, where])
+            self.out.add(f"{name} = tl.load({at}{masked(masks)}){cast}")
             self.shapes[name] = shape
         return self.loaded[access]
 
     def read_by(self, statements: Sequence[Fused]) -> list[Access]:
-        """Accesses of memory that statements make."""
+        """Return the accesses of memory that statements make."""
         found = (
             self.plan.access(view, level) for s in statements for view, level in reads(s, self.plan.region)
         )
@@ -227,7 +228,7 @@ class Emitter(ABC):
                 self.load(access)
 
     def operand(self, operand: Operand, level: Level, wanted: str) -> tuple[str, Shape]:
-        """An operand as an expression of the dtype `wanted`."""
+        """Return an operand as an expression of the dtype `wanted`."""
         if isinstance(operand, Constant):
             return literal(operand.value, wanted), "scalar"
         access = self.plan.access(operand, level)
@@ -287,7 +288,7 @@ class Emitter(ABC):
             raise AssertionError("a table is read by `take`")
 
         name = self.statements[statement.name]
-        self.out.add(f"{name} = {written(tree, leaf, function)}")
+        self.out.add(f"{name} = {written(tree, leaf, function_name)}")
         self.shapes[name] = max(shapes, key=_ORDER.index)
 
     def take(self, statement: Compute, level: Level) -> None:
@@ -296,11 +297,10 @@ class Emitter(ABC):
         source, counts = self.plan.access(table, level), self.plan.access(index, level)
         assert source is not None and counts is not None
         at, _ = self.operand(index, level, "int64" if self.far else counts.dtype)
-        (where, mask, shape), (_, others, other) = self.offset(source), self.offset(counts)
+        (where, masks, shape), (_, others, other) = self.offset(source), self.offset(counts)
         where = total([where, at if source.table == 1 else f"{at} * {source.table}"])
-        masks = dict.fromkeys(m for text in (others, mask) for m in text.split(" & ") if m)
         name, cast = self.statements[statement.name], ".to(tl.float32)" if source.dtype in HALVES else ""
-        mask = f", mask={' & '.join(masks)}" if masks else ""
+        mask = masked(tuple(dict.fromkeys((*others, *masks))))
         self.out.add(f"{name} = tl.load({self.pointers[table.base]} + {where}{mask}){cast}")
         self.shapes[name] = max(shape, other, key=_ORDER.index)
 
@@ -311,10 +311,9 @@ class Emitter(ABC):
 
     def store(self, output: str) -> None:
         access = self.plan.output(output)
-        where, mask, _ = self.offset(access)
-        mask = f", mask={mask}" if mask else ""
-        pointer = self.pointers[output] + (f" + {where}" if where else "")
-        self.out.add(f"tl.store({pointer}, {self.statements[output]}{mask})")
+        where, masks, _ = self.offset(access)
+        pointer = total([self.pointers[output], where])
+        self.out.add(f"tl.store({pointer}, {self.statements[output]}{masked(masks)})")
 
     # Reductions.
 
@@ -344,7 +343,7 @@ class Emitter(ABC):
 
     def update(self, op: str, a: str, b: str) -> str:
         texts: dict[Expression, str] = {X0: a, X1: b}
-        return written(REDUCTIONS[op].update, texts.__getitem__, function)
+        return written(REDUCTIONS[op].update, texts.__getitem__, function_name)
 
     def element(self, statement: Reduce | Scan) -> str:
         """Operand of a reduction or scan in the shape of a tile; the neutral element where nothing exists."""
@@ -352,9 +351,10 @@ class Emitter(ABC):
         text, shape = self.operand(statement.operand, level, statement.dtype)
         if shape != "tile":
             text = f"tl.broadcast_to({text}, {self.tile})"
-        mask = self.present()
-        if mask:
-            text = f"tl.where({mask}, {text}, {literal(*self.neutral(statement.op, statement.dtype))})"
+        masks = self.present()
+        if masks:
+            rest = literal(*self.neutral(statement.op, statement.dtype))
+            text = f"tl.where({' & '.join(masks)}, {text}, {rest})"
         return text
 
     def part_name(self, reduction: Reduce) -> str:
@@ -377,7 +377,7 @@ class Emitter(ABC):
         self.out.add(f"{part} = {self.update(reduction.op, part, text)}")
 
     def join(self, parts: Sequence[str], programs: int) -> None:
-        """Takes the parts together, in order."""
+        """Take the parts together, in order."""
         size = 1 << (programs - 1).bit_length()
         self.out.add(f"part = tl.arange(0, {size})")
         for number, (reduction, dtype) in enumerate(zip(self.plan.totals, parts, strict=True)):
@@ -391,7 +391,7 @@ class Emitter(ABC):
             self.out.add(f"{self.statements[reduction.name]} = {text}")
 
     def scalars(self) -> None:
-        """The statements and outputs that follow from totals."""
+        """Write the statements and outputs that follow from totals."""
         self.loaded, self.named, self.rank = {}, {}, 1
         for reduction in self.plan.totals:
             self.shapes[self.statements[reduction.name]] = "scalar"
@@ -436,10 +436,10 @@ class Emitter(ABC):
 
     @abstractmethod
     def pick(self, statement: Reduce) -> None:
-        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
+        """Compute the operand at one place of the row, for that place alone; NaN outside the row."""
 
     def steps(self) -> None:
-        """A recurrence: the statements again and again, with what a step hands the next."""
+        """Write a recurrence: the statements in a loop, with what a step carries to the next."""
         recurrence, plan = self.plan.region.recurrence, self.plan
         assert recurrence is not None
         for name in plan.carried:
@@ -457,17 +457,21 @@ class Emitter(ABC):
     def carried_shape(self, name: str) -> str: ...
 
     def moved(self, access: Access) -> list[str]:
-        """The part of an offset that is the same for the whole tile."""
+        """Return the part of an offset that is the same for the whole tile."""
         found = [f"step * {self.many(access.move)}"] if access.move else []
         return [*found, access.begin] if access.begin else found
 
 
-def function(call: Call) -> str:
+def function_name(call: Call) -> str:
     return BUILTIN.get(call.function, call.function)
 
 
+def masked(masks: Masks) -> str:
+    return f", mask={' & '.join(masks)}" if masks else ""
+
+
 def digits(plan: Plan, access: Access, axes: Sequence[int], variable: str) -> str:
-    """The offset of an access along axes, by their joint index; empty where it does not vary."""
+    """Return the offset of an access along axes, by their joint index; empty where it does not vary."""
     terms = []
     for digit in plan.digits(access.strides, axes):
         text = variable if digit.product == 1 else f"{variable} // {digit.product}"

@@ -49,7 +49,7 @@ def gelu_tanh(x):
 
 @triton.jit
 def mish(x):
-    """x tanh(log(1 + e^x)), with the two functions taken together."""
+    """Return x tanh(log(1 + e^x)), with the two functions taken together."""
     grown = tl.exp(x)
     n = grown * (grown + 2.0)
     return tl.where(x > 20.0, x, x * (n / (n + 2.0)))
@@ -119,13 +119,13 @@ def at_most(x, bound):
 
 @triton.jit
 def maximum(a, b):
-    """The larger; NaN when either is."""
+    """Return the larger; NaN when either is."""
     return tl.where((a > b) | (a != a), a, b)
 
 
 @triton.jit
 def minimum(a, b):
-    """The smaller; NaN when either is."""
+    """Return the smaller; NaN when either is."""
     return tl.where((a < b) | (a != a), a, b)
 
 
@@ -136,14 +136,14 @@ def bitwise_not(x):
 
 @triton.jit
 def amax_of(x, axis: tl.constexpr):
-    """The largest along an axis, which stays; NaN where there is one."""
+    """Return the largest along an axis, which stays; NaN where there is one."""
     found = tl.max((x != x).to(tl.int32), axis, keep_dims=True)
     return tl.where(found > 0, float("nan"), tl.max(x, axis, keep_dims=True))
 
 
 @triton.jit
 def amin_of(x, axis: tl.constexpr):
-    """The smallest along an axis, which stays; NaN where there is one."""
+    """Return the smallest along an axis, which stays; NaN where there is one."""
     found = tl.max((x != x).to(tl.int32), axis, keep_dims=True)
     return tl.where(found > 0, float("nan"), tl.min(x, axis, keep_dims=True))
 
@@ -155,7 +155,7 @@ def product(a, b):
 
 @triton.jit
 def ordered(x):
-    """The bits of floats as integers in the order of floats, a NaN above all."""
+    """Return the bits of floats as integers in the order of floats, a NaN above all."""
     bits = x.to(tl.int32, bitcast=True)
     return tl.where(x != x, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
 
@@ -174,7 +174,7 @@ def unranked(rank):
 
 @triton.jit
 def ranked_down(x, at):
-    """The same where small values are high."""
+    """Return ranks as `ranked`, where small values are high."""
     return (~ordered(x)).to(tl.int64) * 4294967296 + (4294967295 - at.to(tl.int64))
 
 

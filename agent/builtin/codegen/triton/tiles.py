@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Shape, digits
+from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Masks, Shape, digits
 from kernelwright.agent.builtin.codegen.triton.types import VALUE, literal
 from kernelwright.agent.builtin.ir.ops import FLOATS
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
@@ -15,8 +15,9 @@ from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 TILE = 32  # elements along each axis of a tile that is turned
 
 
-def both(*masks: str) -> str:
-    return " & ".join(mask for mask in masks if mask)
+def given(*masks: str) -> Masks:
+    """The masks that are not empty."""
+    return tuple(mask for mask in masks if mask)
 
 
 class FlatEmitter(Emitter):
@@ -45,13 +46,13 @@ class FlatEmitter(Emitter):
         else:
             self.in_order()
 
-    def present(self) -> str:
-        return "inside" if self.plan.region.space.numel % self.knobs.block else ""
+    def present(self) -> Masks:
+        return given("inside" if self.plan.region.space.numel % self.knobs.block else "")
 
-    def offset(self, access: Access) -> tuple[str, str, Shape]:
+    def offset(self, access: Access) -> tuple[str, Masks, Shape]:
         along = digits(self.plan, access, range(len(self.plan.sizes)), "i")
         where = total([along, *self.moved(access)])
-        return (where, self.present(), "tile") if along else (where, "", "scalar")
+        return (where, self.present(), "tile") if along else (where, (), "scalar")
 
     def reduce(self, statement: Reduce) -> None:
         self.add_to_total(statement, self.reduced(statement.op, self.element(statement), statement.dtype, 0))
@@ -102,8 +103,8 @@ class RowEmitter(Emitter):
         clipped = bool(self.plan.region.space.clips)
         return "columns_in" if clipped or self.plan.row_length % self.knobs.block else ""
 
-    def present(self) -> str:
-        return self.columns_in
+    def present(self) -> Masks:
+        return given(self.columns_in)
 
     def body(self, block: str) -> None:
         plan, out, rows = self.plan, self.out, self.knobs.rows
@@ -124,7 +125,7 @@ class RowEmitter(Emitter):
                 self.add_rows(reduction, text)
 
     def columns(self, start: str) -> None:
-        """The indices of elements, and which of them there are."""
+        """Define the indices of elements, and the mask of those that exist."""
         out, length = self.out, self.plan.row_length
         far = ".to(tl.int64)" if self.far else ""
         out.add(f"j = {start}tl.arange(0, {self.knobs.block})[None, :]{far}")
@@ -145,25 +146,25 @@ class RowEmitter(Emitter):
         if len(conditions) > 1:
             conditions = [f"({condition})" for condition in conditions]
         if conditions:
-            out.add(f"columns_in = {both(*conditions)}")
+            out.add(f"columns_in = {' & '.join(conditions)}")
 
     def coordinate(self, axis: int, axes: list[int], variable: str, scale: int) -> str:
-        """The index along one of the axes, times a number."""
+        """Return the index along one of the axes, times a number."""
         strides = tuple(scale if other == axis else 0 for other in range(len(self.plan.sizes)))
         return digits(self.plan, Access("", "", strides, 0), axes, variable)
 
-    def offset(self, access: Access) -> tuple[str, str, Shape]:
+    def offset(self, access: Access) -> tuple[str, Masks, Shape]:
         rows = [axis for axis, inside in enumerate(self.plan.inner) if not inside]
         columns = [axis for axis, inside in enumerate(self.plan.inner) if inside]
         down = digits(self.plan, access, rows, "row")
         along = digits(self.plan, access, columns, self.at)
         where = total([down, along, *self.moved(access)])
         if along:
-            mask = both(self.rows_in if down else "", self.columns_in)
+            masks = given(self.rows_in if down else "", self.columns_in)
             if not down and self.plan.region.space.clips:
                 where += " + row * 0"  # pointers have the shape of their mask
-            return where, mask, "tile" if self.at == "j" else "row"
-        return where, self.rows_in if down else "", "row" if down else "scalar"
+            return where, masks, "tile" if self.at == "j" else "row"
+        return where, given(self.rows_in if down else ""), "row" if down else "scalar"
 
     def carried_shape(self, name: str) -> str:
         return self.tile if self.plan.level(name) == "element" else f"[{self.knobs.rows}, 1]"
@@ -185,7 +186,7 @@ class RowEmitter(Emitter):
         self.shapes[name] = "row"
 
     def add_rows(self, reduction: Reduce, text: str) -> None:
-        """Adds what each row has found to the total."""
+        """Add what each row has found to the total."""
         text = f"tl.broadcast_to({text}, [{self.knobs.rows}, 1])"
         if self.rows_in:
             rest = literal(*self.neutral(reduction.op, reduction.dtype))
@@ -199,7 +200,7 @@ class RowEmitter(Emitter):
         index, _ = self.operand(statement.index, "row", "int64")
         out.add(f"{at} = {index}")
         inside = f"({at} >= 0) & ({at} < {plan.row_length})"
-        out.add(f"{at}_in = {both(self.rows_in, inside)}")
+        out.add(f"{at}_in = {' & '.join(given(self.rows_in, inside))}")
         by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
         needed = closure([statement.operand.base], by_name, set())
         before = dict(self.statements), dict(self.loaded), self.named
@@ -267,7 +268,7 @@ class RowEmitter(Emitter):
         return f"{self.statements[scan.name]}_running"
 
     def go_on(self, scan: Scan) -> None:
-        """Puts a block's scan behind those of the blocks before it."""
+        """Put a block's scan behind those of the blocks before it."""
         name, running = self.statements[scan.name], self.running(scan)
         self.out.add(f"{name} = {self.update(scan.op, running, name)}")
         all_of_it = self.reduced(scan.op, self.element(scan), scan.dtype, 1)
@@ -321,11 +322,11 @@ class TurnedEmitter(Emitter):
             out.add(f"columns_in = along < {self.columns}")
         self.in_order()
 
-    def present(self) -> str:
+    def present(self) -> Masks:
         rows = "rows_in" if self.rows % TILE else ""
-        return both(rows, "columns_in" if self.columns % TILE else "")
+        return given(rows, "columns_in" if self.columns % TILE else "")
 
-    def offset(self, access: Access) -> tuple[str, str, Shape]:
+    def offset(self, access: Access) -> tuple[str, Masks, Shape]:
         tiled, terms, product = self.tiled, [], 1
         strides = tiled.strides[access]
         for axis in reversed(tiled.others):
@@ -335,7 +336,7 @@ class TurnedEmitter(Emitter):
             product *= tiled.sizes[axis]
         y, x = strides[tiled.across], strides[-1]
         if not y and not x:
-            return total([*reversed(terms), *self.moved(access)]), "", "scalar"
+            return total([*reversed(terms), *self.moved(access)]), (), "scalar"
         where = total([*reversed(terms), f"down * {y}", f"along * {x}", *self.moved(access)])
         return where, self.present(), "tile"
 

@@ -39,7 +39,7 @@ def is_negative_zero(value: float | int | bool) -> bool:
 
 
 def literal(value: float | int | bool, dtype: str) -> str:
-    """A number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
+    """Return a number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
     if dtype == "bool":
         return str(bool(value))
     if value_type(dtype) in ("float32", "float64"):
@@ -57,7 +57,7 @@ def literal(value: float | int | bool, dtype: str) -> str:
 
 
 def power_of_two(number: int) -> int:
-    """The least that is not smaller."""
+    """Return the least that is not smaller."""
     return 1 << max(number - 1, 0).bit_length()
 
 

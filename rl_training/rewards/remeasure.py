@@ -12,7 +12,7 @@ from pydantic import Field, PositiveFloat
 
 from kernelwright.kernelbench.records import Evaluation, Interval, Record, Speedup, Verdict
 from kernelwright.rl_training.outcome import outcome_of
-from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards import state_io
 
 
 class Doubt(Record):
@@ -57,12 +57,12 @@ class BestSoFar:
     def save(self, path: Path) -> None:
         """Save the best. Raises StorageError."""
         with self._lock:
-            kept.write(path, _Best(lows=dict(self._lows)))
+            state_io.write(path, _Best(lows=dict(self._lows)))
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Load the best; empty if there is no such file. Raises StorageError."""
-        found = kept.read(path, _Best)
+        found = state_io.read(path, _Best)
         return cls(found.lows if found is not None else None)
 
 

@@ -1,4 +1,4 @@
-"""What was measured of a machine once, kept in the cache folder under all that it depends on."""
+"""Measurements of a machine, stored in the cache folder under everything they depend on."""
 
 import hashlib
 import os
@@ -13,14 +13,14 @@ from kernelwright.kernelbench.records import Fingerprint, Record
 R = TypeVar("R", bound=Record)
 
 
-def kept_file(cache: Path, kind: str, mark: Fingerprint) -> Path:
-    """Where the cache folder has a record of this kind for what `mark` describes."""
+def file_for(cache: Path, kind: str, mark: Fingerprint) -> Path:
+    """Return the cache file for a record of this kind about the machine of `mark`."""
     key = hashlib.sha256(mark.model_dump_json().encode()).hexdigest()[:16]
     return cache / kind / f"{key}.json"
 
 
 def read(file: Path, of: type[R]) -> R | None:
-    """The record in `file`; None where there is no such file. Raises StorageError where it holds another."""
+    """Read the record in `file`; None if there is no such file. Raises StorageError if it holds another."""
     try:
         return of.model_validate_json(file.read_text())
     except FileNotFoundError:
@@ -31,7 +31,7 @@ def read(file: Path, of: type[R]) -> R | None:
 
 
 def write(file: Path, record: Record) -> None:
-    """At once, whole: who reads meanwhile finds the old one. Raises StorageError."""
+    """Write atomically: concurrent readers find the old record. Raises StorageError."""
     temporary = file.with_suffix(f".{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
