@@ -124,7 +124,7 @@ def test_what_there_is_nothing_to_learn_from_is_one_line(tmp_path: Path, model: 
         assert words in str(raised.value) and "\n" not in str(raised.value)
 
     refused("only one task, one", {"one": REPLIES["one"]}, SCORES)
-    refused("no prompt has replies of which one is better", REPLIES, [1.0, 1.0, 1.0])
+    refused("no prompt has replies with different rewards", REPLIES, [1.0, 1.0, 1.0])
     refused("than the value of its prompt", REPLIES, [1.0, 1.0, 1.0], method="a-lol")
     refused("none of 6 replies has at most 5 tokens", REPLIES, SCORES, max_length=5)
     (tmp_path / "empty").mkdir()

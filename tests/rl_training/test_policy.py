@@ -112,7 +112,7 @@ def test_weights_of_which_some_are_not_there_are_refused(tmp_path: Path) -> None
         (CHAT.partition("{% if")[0], "no generation prompt"),
         (
             CHAT.replace("[i]", "").replace("<|assistant|>{% endif", "<|assistant|><think>{% endif"),
-            "otherwise",
+            "after its generation prompt",
         ),
         ("{{ raise_exception('no system prompts here') }}", "no system prompts here"),
         ("{% if %}", "cannot render"),

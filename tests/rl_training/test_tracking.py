@@ -66,7 +66,7 @@ def test_what_goes_on_must_be_what_began(tmp_path: Path) -> None:
         ({"method": "rrhf"}, "is a training by sft, not by rrhf — use the same method, or another --out"),
         (
             {"config": Settings(learning_rate=1e-3, rank=8)},
-            "begun with other settings: learning_rate was 0.01, now is 0.001; rank was None, now is 8 — give the",
+            "begun with other settings: learning_rate was 0.01, now is 0.001; rank was None, now is 8 — use the",
         ),
         ({"seeds": {"training": 2}}, "other seeds: training was 1, now is 2"),
         ({"data": {"a.parquet": "13"}}, "other data: 'a.parquet' differ"),
@@ -85,7 +85,7 @@ def test_a_folder_that_holds_something_else_or_is_in_use_is_refused(tmp_path: Pa
         begun(tmp_path / "full")
     begun(tmp_path / "run")
     (tmp_path / "run" / "manifest.json").write_text('{"schema": 1}')
-    with pytest.raises(StorageError, match="no manifest of a training: method: Field required — read it"):
+    with pytest.raises(StorageError, match=r"invalid training manifest .*: method: Field required — read it"):
         begun(tmp_path / "run")
     with (
         tracked(tmp_path / "held", "sft", Settings(), {}, {}),
