@@ -123,7 +123,7 @@ def test_a_gradient_that_is_no_number_ends_the_training_and_changes_no_weight(
     watch = Watch()
     trainer = learning(model, tmp_path, StopAtNaN(), watch)
     trainer.__class__ = Spoiled
-    with pytest.raises(Diverged, match=r"not finite at step 4 \(.*\).* — begin another run with a lower"):
+    with pytest.raises(Diverged, match=r"not finite at step 4 \(.*\).* — start another run with a lower"):
         trainer.train()
     assert torch.equal(weights(trainer.model), watch.seen)
     assert torch.isfinite(watch.seen).all()
