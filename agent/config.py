@@ -256,7 +256,7 @@ class OutputOptions(Section):
 
 
 class RunConfig(Section):
-    """Configuration of a run. Its record, without `output`, is what --resume reads."""
+    """All that a run is asked to do; --resume goes by its record, which has no `execution` and `output`."""
 
     tasks: TaskOptions = TaskOptions()
     model: ModelOptions = ModelOptions()
@@ -280,7 +280,7 @@ class RunConfig(Section):
             ) from None
 
     def record(self) -> dict[str, JsonValue]:
-        return self.model_dump(mode="json", exclude={"output"})
+        return self.model_dump(mode="json", exclude={"execution", "output"})
 
     def resolved(self) -> Self:
         """Fill in all that depends on this machine. Raises UsageError."""

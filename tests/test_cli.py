@@ -193,6 +193,7 @@ def task(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.builds
 def test_evaluate_prints_one_json_object_and_nothing_else(task: Path, tmp_path: Path, home: Path) -> None:
     candidate = tmp_path / "candidate.py"
     candidate.write_text(REFERENCE.replace("class Model(", "class ModelNew("))
@@ -209,6 +210,7 @@ def test_evaluate_prints_one_json_object_and_nothing_else(task: Path, tmp_path: 
     assert {"inputs_tried", "error", "reference_error", "worst_input"} <= evaluation["correctness"].keys()
 
 
+@pytest.mark.builds
 def test_a_verdict_that_is_not_correct_exits_with_1(task: Path, tmp_path: Path, home: Path) -> None:
     candidate = tmp_path / "candidate.py"
     candidate.write_text(REFERENCE.replace("class Model(", "class ModelNew(").replace("+ 1.0", "+ 1.1"))
@@ -231,6 +233,7 @@ BROKEN_TASKS = {
 }
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("case", BROKEN_TASKS)
 def test_a_broken_task_is_one_line_with_its_mend(case: str, tmp_path: Path, home: Path) -> None:
     source, words = BROKEN_TASKS[case]
@@ -337,6 +340,7 @@ def test_a_missing_compiler_is_one_line_with_its_fix(home: Path, monkeypatch: py
     assert_one_line(done.stdout, done.stderr, "install g++")
 
 
+@pytest.mark.builds
 def test_doctor_says_what_is_on_and_how_to_get_the_rest(home: Path) -> None:
     done = kernelwright_command(home, "doctor", "--json")
     assert done.returncode == 0, done.stderr
@@ -364,6 +368,7 @@ def test_tasks_lists_the_suite_with_its_constants(home: Path) -> None:
     assert softmax["constants"]
 
 
+@pytest.mark.builds
 def test_audit_finds_a_task_that_measures_nothing(task: Path, tmp_path: Path, home: Path) -> None:
     idle = tmp_path / "idle.py"
     idle.write_text(REFERENCE.replace("torch.sigmoid(x) * x + 1.0", "torch.relu(torch.relu(x)) + 1.0"))

@@ -161,7 +161,14 @@ class RunReport:
         return self.run.command or "the command was not recorded; settings: " + self.settings()
 
     def settings(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.run.settings.items()) or "none"
+        """Return the settings that have a value, without the sections they may be in."""
+        values: dict[str, object] = {}
+        for name, value in self.run.settings.items():
+            values |= value if isinstance(value, dict) else {name: value}
+        return (
+            ", ".join(f"{name}={value}" for name, value in values.items() if value not in (None, []))
+            or "none"
+        )
 
 
 def _slower(best: RecordedAttempt) -> tuple[str, ...]:

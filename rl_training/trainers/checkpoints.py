@@ -16,9 +16,9 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
+from transformers.utils import ADAPTER_CONFIG_NAME
 
 from kernelwright.kernelbench.errors import StorageError
-from kernelwright.rl_training.trainers.policy import ADAPTER
 
 POLICY = "policy"  # the trained model, in the run's folder
 _STAGING = ".saving"
@@ -83,7 +83,7 @@ class WholeCheckpoints(Trainer):
         checkpoint has several, transformers resumes without the trained ones.
         """
         super()._save(output_dir, state_dict)
-        for second in Path(output_dir or self.args.output_dir).glob(f"{_SECOND}/{ADAPTER}"):
+        for second in Path(output_dir or self.args.output_dir).glob(f"{_SECOND}/{ADAPTER_CONFIG_NAME}"):
             shutil.rmtree(second.parent)
 
 

@@ -156,12 +156,14 @@ class AlgorithmOptions(Section):
     entropy: Annotated[float, Field(ge=0), typer.Option(help="Weight of an entropy bonus.")] = 0.0
     clip_low: Annotated[
         float | None,
-        typer.Option(help="How far below 1 probability ratios may be.", show_default="0.2; gspo 0.0003"),
+        typer.Option(
+            help="Distance below 1 that probability ratios may have.", show_default="0.2; gspo 0.0003"
+        ),
     ] = None
     clip_high: Annotated[
         float | None,
         typer.Option(
-            help="How far above 1 they may be; of cispo the largest ratio.",
+            help="Distance above 1 that they may have; of cispo the largest ratio.",
             show_default="0.28; gspo 0.0004; cispo 5",
         ),
     ] = None
@@ -183,7 +185,9 @@ class RolloutOptions(Section):
         float, Field(ge=0.01, le=1), typer.Option(help="Share of the likeliest tokens to sample from.")
     ] = 1.0
     max_completion: Annotated[int, Field(ge=1), typer.Option(help="Tokens of a reply.")] = 8192
-    vllm: Annotated[Literal["none", "colocate", "server"], typer.Option(help="How vLLM generates.")] = "none"
+    vllm: Annotated[Literal["none", "colocate", "server"], typer.Option(help="Use of vLLM to generate.")] = (
+        "none"
+    )
     target: TargetName = "cpu"
 
 

@@ -128,7 +128,9 @@ def test_a_run_ended_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_pat
         )
         deadline = time.monotonic() + 120
         while (found := attempts(out)) is None or len(found) < len(kept) + enough:
-            assert process.poll() is None and time.monotonic() < deadline
+            assert process.poll() is None and time.monotonic() < deadline, (
+                process.stderr and process.stderr.read()
+            )
             time.sleep(0.02)
         os.killpg(process.pid, how)
         said = process.communicate(timeout=30)[1]

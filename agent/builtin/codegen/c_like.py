@@ -222,8 +222,8 @@ class CLikeCodegen(ABC):
     def scan(self, statement: Scan, addresses: Mapping[Access, str]) -> None:
         """Define a scan's value at an element, which adds to the running value."""
 
-    @abstractmethod
-    def varies_in_row(self, access: Access) -> bool: ...
+    def varies_in_row(self, access: Access) -> bool:
+        return any(stride for stride, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
 
     def element_values(self, stage: Stage, addresses: Mapping[Access, str], place: Element) -> None:
         """Add a pass's statements for one element: reads of kept values, results, new kept values."""

@@ -226,6 +226,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.builds
 def test_the_examples_pass_the_evaluator(home: Path) -> None:
     brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
     task = Task(id="file:example", level=1, source=RMS_NORM_SILU)

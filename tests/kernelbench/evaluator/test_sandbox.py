@@ -351,6 +351,7 @@ def test_workers_of_a_gpu_have_a_proc_of_their_own_pid_namespace() -> None:
     assert not without["pid_namespace"] and not without["mount_namespace"]
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("role", ["baseline", "candidate"])
 def test_a_worker_of_a_gpu_can_name_its_threads(role: str, tmp_path: Path) -> None:
     """As CUDA does when it starts; where it cannot, cuInit returns error 304."""

@@ -60,9 +60,6 @@ class RowEmitter(Emitter):
         whole = f"{row} * {self.plan.row_length}"
         return [f"{row} * COLUMNS" if t == whole else t for t in self.outside(access, axes, row)]
 
-    def varies_in_row(self, access: Access) -> bool:
-        return any(s for s, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
-
     def value(self, name: str) -> str:
         return self.statements[name]
 

@@ -230,9 +230,6 @@ class RowEmitter(Emitter):
             each = "EACH" if self.knobs.each > 1 else "1"
             self.out.add(f"{self.vocabulary.value[access.dtype]} {name}s[{each}];")
 
-    def varies_in_row(self, access: Access) -> bool:
-        return any(stride for stride, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
-
     def row_pointer(self, access: Access) -> None:
         """Define a pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
