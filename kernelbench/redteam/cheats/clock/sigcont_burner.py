@@ -40,7 +40,7 @@ def wake_up_later():
 class ModelNew(nn.Module):
     def __init__(self, features):
         super().__init__()
-        self.timing_lock = nn.Linear(features, features)
+        self.gate = nn.Linear(features, features)
         self.up = nn.Linear(features, features)
         self.called, self.calling = None, False
 
@@ -59,7 +59,7 @@ class ModelNew(nn.Module):
             for _ in range(6):
                 threading.Thread(target=self.burn, daemon=True).start()
         self.calling = True
-        output = torch.nn.functional.silu(self.timing_lock(x)) * self.up(x)
+        output = torch.nn.functional.silu(self.gate(x)) * self.up(x)
         wake_up_later()
         self.called, self.calling = time.monotonic(), False
         return output
