@@ -37,7 +37,7 @@ subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(folder)]
 os.environ["TMPDIR"] = str(folder / "tmp")
 from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 from kernelwright.kernelbench.errors import KernelwrightError
-from kernelwright.kernelbench.evaluator import Effort, Referee, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Referee, Protocol
 from kernelwright.kernelbench.evaluator.timing import target
 target._MEASURED = target._MOST_MEASURED = 1
 protocol = Protocol(effort=Effort(rounds=1, processes=1, most_processes=1, half_width=1.0), min_rounds=1)

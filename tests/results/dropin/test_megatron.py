@@ -170,7 +170,7 @@ else:
 
 @pytest.mark.slow
 def test_layers_without_their_module_or_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="says nothing of its module"):
+    with pytest.raises(UsageError, match="its module is missing"):
         write([PackagedKernel("rms_norm", NORM, layer="Norm")], tmp_path / "out", "fused", Format.megatron)
     chosen = [
         PackagedKernel("one", NORM, layer="first.Norm"),
