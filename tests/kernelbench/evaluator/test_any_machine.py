@@ -162,7 +162,7 @@ def test_a_candidate_is_judged_where_no_ceiling_is_known(
     with Referee.start(cache=tmp_path / "cache", protocol=BRIEF, limits=limits, threads=2) as evaluator:
         unknown = Ceilings(copy_bytes_s=None, cached_copy_bytes_s=None, fp32_flops_s=None)
         target = evaluator.target.model_copy(update={"ceilings": unknown})
-        evaluator._target = target
+        evaluator.sessions._target = target
         task, candidate = task_of(REFERENCE), candidate_of(variant("Model", "Model"))
         evaluation = evaluator.evaluate(task, candidate, EAGER)
         session = evaluator.sessions.open(task)

@@ -39,9 +39,9 @@ extern "C" void norm_gelu(const float* x, const float* w, const float* b, float*
 def demanding(evaluator: Referee) -> Iterator[None]:
     """An evaluator that times only candidates with kernels of their own for half of a call."""
     kept = evaluator.sessions.protocol
-    evaluator.protocol = kept.model_copy(update={"own_kernels": 0.5})
+    evaluator.sessions.protocol = kept.model_copy(update={"own_kernels": 0.5})
     yield
-    evaluator.protocol = kept
+    evaluator.sessions.protocol = kept
 
 
 @pytest.mark.usefixtures("demanding")
