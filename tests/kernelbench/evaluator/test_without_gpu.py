@@ -278,15 +278,12 @@ def test_what_would_take_long_to_emulate_runs(
 def test_where_kernels_are_emulated_no_gpu_is_seen(checking_first: CheckedFirst) -> None:
     assert checking_first.emulating is not None
     assert (
-        checking_first.emulating.sessions.pool.timing_lock is checking_first.sessions.pool.timing_lock
+        checking_first.emulating.pool.timing_lock is checking_first.sessions.pool.timing_lock
     )  # nor is another's timing disturbed
     found = checking_first._on_cpu.evaluate(task_of(REFERENCE), candidate_of(SEES_NO_GPU))
     assert found.verdict is Verdict.unmeasured and found.correctness is not None, found.reason
     sibling = checking_first.sibling()
-    assert (
-        sibling.emulating is not None
-        and sibling.emulating.sessions.pool is checking_first.emulating.sessions.pool
-    )
+    assert sibling.emulating is not None and sibling.emulating.pool is checking_first.emulating.pool
 
 
 @pytest.mark.gpu
