@@ -343,4 +343,4 @@ def test_a_beam_s_files_are_written_side_by_side(endpoint: FakeEndpoint, databas
     best = max(attempts[:3], key=lambda a: a.candidate.source)
     assert [a.advice.about if a.advice else "" for a in attempts[3:5]] == [best.candidate.sha256] * 2
     judged = [body["messages"][1]["content"] for body in endpoint.requests]
-    assert any("What others do about this file already" in prompt for prompt in judged)
+    assert any("Advice already given on this file" in prompt for prompt in judged)

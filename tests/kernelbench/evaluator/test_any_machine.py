@@ -249,7 +249,7 @@ def test_ceilings_of_a_busy_machine_are_not_believed(
     left = measuring(monkeypatch, *(ceilings_of(1e9 * number, 0.3) for number in range(1, 7)))
     found = detect_target(evaluator.sessions.pool).ceilings
     assert found.busy and found.copy_bytes_s == 6e9 and not left
-    assert "the machine was busy" in formatting.ceilings(found)
+    assert "measured on a busy machine" in formatting.ceilings(found)
 
     left = measuring(monkeypatch, ceilings_of(2e10, 0.001), ceilings_of(9e10, 0.001))
     found = detect_target(evaluator.sessions.pool).ceilings
