@@ -524,7 +524,7 @@ def test_what_cannot_be_exported(kernel: str, why: str, tmp_path: Path) -> None:
 def test_bad_names_and_folders(tmp_path: Path, exported: Path) -> None:
     for name, why in (
         ("two words", "invalid name of a package"),
-        ("torch", "is a package"),
+        ("torch", "already installed"),
         ("class", "invalid name of a package"),
     ):
         with pytest.raises(UsageError, match=why):
