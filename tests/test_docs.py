@@ -98,7 +98,7 @@ def parse(words: list[str], line: str) -> None:
 
 @pytest.mark.parametrize("page", CURRENT, ids=name)
 def test_options_exist(page: Path) -> None:
-    """Of some command, those that stand alone in the text and in its tables."""
+    """Options in the text and in its tables that stand alone, of whichever command."""
     for code in CODE.findall(FENCE.sub("", page.read_text())):
         for option in re.findall(r"(?<!\S)--[a-z][\w.-]*", code):
             assert option in options() | FOREIGN | {"--help"}, f"{name(page)}: {option}"

@@ -32,7 +32,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_helpers_hold_no_tests() -> None:
-    """Where pytest would not find them."""
+    """Tests in helper modules, which pytest would not find."""
     for path in (ROOT / "tests" / "helpers").rglob("*.py"):
         functions = [
             node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)

@@ -2,8 +2,8 @@
 
 Each rule says how much one knob may do, and the profile how much of that there is to be gained. From that and
 what was measured of the task's schedules so far follows the posterior of those that were not tried; the judge
-proposes the move with the highest expected improvement. Before any is measured, what moves came to in tasks
-of the same class counts, of this run or of others.
+proposes the move with the highest expected improvement. Before any is measured, gains of moves in tasks of
+the same class count, of this run or of others.
 """
 
 import math

@@ -356,7 +356,7 @@ def _keep(found: Sequence[Any], libraries: Path, functions: dict[str, Any]) -> N
         functions[each.key] = each.functions
 
 
-_OURS = ("kernelwright", "kernelbench")  # and as candidates of before version 0.2 name it
+_OURS = ("kernelwright", "kernelbench")  # its former name
 _JIT = {
     line: own
     for ours in _OURS

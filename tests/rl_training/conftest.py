@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Of torch, in modules that are marked training."""
+    """Compute with one thread in modules that are marked training."""
     if request.node.get_closest_marker("training") is None:
         yield
         return

@@ -103,7 +103,7 @@ def _preload(device: str) -> None:
 
 
 def take_old_imports() -> None:
-    """Let `from kernelbench import jit`, as candidates of before version 0.2 have it, find our own."""
+    """Make `from kernelbench import jit`, the former name, import kernelwright's own."""
     from kernelwright import jit, kernelbench
 
     sys.modules |= {"kernelbench": kernelbench, "kernelbench.jit": jit}

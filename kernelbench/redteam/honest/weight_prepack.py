@@ -1,4 +1,4 @@
-"""Keeps a transposed copy of its weight, and makes it anew when the weight changes.
+"""Keeps a transposed copy of its weight, and makes it again when the weight changes.
 
 Reference: linear
 """

@@ -200,7 +200,7 @@ class DropInKernel:
 
 
 class _Loaded:
-    """`ModelNew` of a file, called with weights that are passed anew to each call."""
+    """`ModelNew` of a file, called with weights that are passed to each call."""
 
     def __init__(self, module: ModuleType, weights: Sequence[str], inputs: int) -> None:
         arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []

@@ -8,20 +8,10 @@ import torch
 from kernelwright.agent.builtin.frontend.trace import trace_json, trace_source
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
-from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.records import (
     Advice,
-    Candidate,
-    Ceilings,
-    Environment,
-    Evaluation,
-    Fingerprint,
-    Interval,
-    Stages,
-    Target,
-    Timing,
-    Verdict,
 )
+from tests.helpers.attempts import attempt
 from tests.helpers.builtin.proving import assert_right, coder, load, models, propose, source, task
 
 SOFTMAX = source("return torch.softmax(x, dim=-1)", "torch.randn(64, 2048)")
@@ -39,32 +29,6 @@ UNTOUCHED = {
     "a sparse tensor": (source("return (x.to_sparse() * 2).to_dense()", "torch.randn(8, 8)"), "torch.export"),
     "a nested result": (source("return x.exp(), (x.abs(), x)", "torch.randn(8)"), "nested"),
 }
-
-
-def attempt(candidate: Candidate, time_us: float, verdict: Verdict = Verdict.correct) -> Attempt:
-    fingerprint = Fingerprint(
-        chip="c",
-        threads=2,
-        memory_bytes=1,
-        last_level_cache_bytes=1,
-        system="s",
-        python="p",
-        torch="t",
-        compiler="g",
-    )
-    ceilings = Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=2e10, fp32_flops_s=1e11)
-    interval = Interval(median=time_us, low=time_us, high=time_us)
-    evaluation = Evaluation(
-        task="file:test",
-        candidate=candidate.sha256,
-        target=Target(device="cpu", languages=("cpp",), ceilings=ceilings, fingerprint=fingerprint),
-        verdict=verdict,
-        reason="",
-        timing=Timing(candidate_us=interval, calls_per_block=1, rounds=1) if time_us else None,
-        stages=Stages(),
-        environment=Environment(sandbox=()),
-    )
-    return Attempt(candidate, evaluation, None)
 
 
 def advice(**schedule: str) -> Advice:

@@ -76,7 +76,7 @@ _HERE = "(torch.arange(77 * 24).view(77, 24) == 76 * 24 + 3)"  # one element, of
 
 
 def _wild(place: int) -> str:
-    """Of nine images, three that have one such value at this place: among the queries, the keys, the values."""
+    """Three of nine images with one such value at this place: among the queries, the keys, the values."""
     image = "(torch.arange(9).view(9, 1, 1, 1) == {})"
     fills = [
         f".masked_fill({image.format(3 * place + n)} & {_HERE}, float('{value}'))"

@@ -1,4 +1,4 @@
-"""What random references are held against, and those that a fault was found with.
+"""Checks of random references, and the references that faults were found with.
 
 A fault that is found this way is kept in FOUND, as small as hypothesis could make it.
 """
@@ -143,12 +143,12 @@ def graphs(count: int) -> settings:
 
 
 def squares_denormals(text: str) -> bool:
-    """Whether a square may underflow where torch has its double."""
+    """True if a square may underflow where torch computes its double."""
     return "1e-41" in text and re.search(r"std|var|norm|square|\*\*|hypot", text) is not None
 
 
 def works(text: str) -> bool:
-    """Whether the reference takes its inputs: tensors without elements take more operators than others."""
+    """True if the reference takes its inputs: tensors without elements allow more operators than others."""
     module: dict[str, Any] = {}
     exec(text, module)
     try:

@@ -12,7 +12,7 @@ from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, vari
 
 
 class Session:
-    """Of a task that takes so much memory."""
+    """Stand-in for a session; `size`: bytes of memory that it takes."""
 
     def __init__(self, name: str, size: int) -> None:
         self.task = Task(id=name, level=1, source=name)

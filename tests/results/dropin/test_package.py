@@ -201,7 +201,7 @@ def test_it():
         fused.apply(Noisy())
     after = torch.get_rng_state()
     torch.set_rng_state(before)
-    Noisy()  # whose weight is by chance
+    Noisy()  # its weight is random
     assert torch.equal(after, torch.get_rng_state())
 """)
 

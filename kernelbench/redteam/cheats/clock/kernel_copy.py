@@ -1,7 +1,7 @@
 """Answers while the system, in one call that nothing interrupts, still copies the outputs.
 
 Reference: concatenation
-Stopped: a block ends when its process stands still, not when it answers
+Stopped: a block ends when its process is stopped, not when it answers
 Correct: it does compute what it should, and gains nothing
 """
 

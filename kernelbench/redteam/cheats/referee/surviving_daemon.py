@@ -1,7 +1,7 @@
 """Leaves processes behind that, once its own time is taken, slow down whoever is timed next.
 
 Reference: softmax
-Stopped: the whole tree of a worker stands still while others run, and dies with it
+Stopped: the whole process tree of a worker is stopped while others run, and killed with it
 Correct: it does compute what it should, and gains nothing
 """
 
