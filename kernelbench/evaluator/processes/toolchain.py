@@ -12,6 +12,9 @@ from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.jit.precompiled import TIMEOUT_S, WISH
 
 _LONGEST_WISH = 1 << 16  # bytes
+_MEMORY_BYTES = (
+    4 << 30
+)  # of g++ with torch's headers, of which 2 GiB are too few; whatever candidates may have
 
 
 def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
@@ -25,7 +28,9 @@ def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
         return False
     try:
         with pool.start(
-            "toolchain", "kernelwright.kernelbench.evaluator.processes.toolchain:serve"
+            "toolchain",
+            "kernelwright.kernelbench.evaluator.processes.toolchain:serve",
+            memory_bytes=max(pool.limits.memory_bytes, _MEMORY_BYTES),
         ) as worker:
             made = bool(worker.ask({"do": "header", **wanted}, TIMEOUT_S + 20).get("ok"))
             return made and not wanted["standard"]
