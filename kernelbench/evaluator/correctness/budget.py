@@ -71,6 +71,7 @@ from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
 # Chosen by hand, so that honest kernels pass and the red team's do not (docs/LOG.md: 2026-11-21, "A red team,
 # and honest kernels that were turned away", and 2026-11-26, "Nothing wrong is called right").
 _FEW = 1e-5  # share of an output's elements that may be on the other side of a jump; one, if that is more
+_MANY = 10_000  # integers from which some more may jump than in the reference's runs
 _DOMINANCE = 16.0  # an element dominates its row if it is at least the largest divided by this
 _FEW_LIVE = 16  # nonzero elements of a row, below which there are too few errors to judge by
 _BIN = 8  # powers of two within which rows are of about the same size
@@ -167,7 +168,7 @@ class Expected:
 
         `others` are the reference's results for slightly moved inputs, `moved` for inputs moved by more. An
         element that is far off may be what the latter give for it. As many elements may as jump in the
-        former, or one in a hundred thousand.
+        former, or one in a hundred thousand; of many integers three standard deviations more.
         """
         exact = self.exact
         others, moved = ([_real(other) for other in some] for some in (others, moved))
@@ -179,7 +180,10 @@ class Expected:
             jumped += [int((self.errors(other).abs() > FAR).sum()) for other in others]
             doubles = torch.stack([exact, *(m.double() for m in (self.reference, *moved))])
             between = (doubles.amin(0), doubles.amax(0))
-        return replace(self, between=between, few=max(a_few(exact), *jumped))
+        few = max(a_few(exact), *jumped)
+        if not self.reference.is_floating_point() and exact.numel() >= _MANY:
+            few += math.ceil(3 * math.sqrt(few))  # counts of jumps vary as a Poisson variable does
+        return replace(self, between=between, few=few)
 
     def with_room_for(self, honest: torch.Tensor) -> "Expected":
         """Return a budget that allows results as far off as this one, or a little further."""
