@@ -15,10 +15,15 @@ from kernelwright.kernelbench.jit import library, standard
 from kernelwright.kernelbench.jit.cache import BuildCache
 from tests.helpers.builtin.proving import TRACES
 
+_composite = functools.cache(composite)
 
-@pytest.fixture(scope="session", autouse=True)
+
+@pytest.fixture(scope="module", autouse=True)
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a build lacks is made at once, for those after it, of all processes of these tests."""
+    """What a build lacks is made at once, for those after it, of all processes of these tests.
+
+    Set for one module at a time: a process may go on with another folder's tests, to which none of it applies.
+    """
     own = tmp_path_factory.getbasetemp()
     common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     shared = BuildCache(common / "precompiled")
@@ -31,7 +36,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         # What torch.export asks again in each trace, though it does not change, is two fifths of one: which of
         # its operators are composite, and a type that an annotation makes, of which typing keeps what it made.
-        patch.setattr(exported_program, "_collect_all_valid_cia_ops", functools.cache(composite))
+        patch.setattr(exported_program, "_collect_all_valid_cia_ops", _composite)
         patch.setattr(torch._ops, "Callable", typing.Callable)
         patch.setenv(TRACES, str(traces))
         patch.setenv("KERNELWRIGHT_HEADERS", str(shared.folder / "headers"))
