@@ -242,7 +242,7 @@ class ExecutionOptions(Section):
             )
 
 
-class OutputOptions(Section):
+class RunOutputOptions(Section):
     """Folder of the run, new or known, and the format of the summary."""
 
     out: Annotated[Path | None, typer.Option(help="New folder of the run.", show_default="runs/DATE")] = None
@@ -265,7 +265,7 @@ class RunConfig(Section):
     budget: BudgetOptions = BudgetOptions()
     evaluation: EvaluationOptions = EvaluationOptions()
     execution: ExecutionOptions = ExecutionOptions()
-    output: OutputOptions = OutputOptions()
+    output: RunOutputOptions = RunOutputOptions()
 
     @classmethod
     def recorded(cls, database: RunDatabase) -> Self:

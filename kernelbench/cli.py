@@ -26,7 +26,7 @@ from kernelwright.kernelbench.evaluator import (
     Referee,
     sanitizer,
 )
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import Mutations
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import MutationRecords
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
 from kernelwright.kernelbench.without_gpu import DEFAULT_CHIPS, start_evaluator
@@ -164,7 +164,7 @@ def _examine(
         print(json.dumps({"schema": 1, **answer}))
 
 
-def _unnoticed(mutations: Mutations) -> str:
+def _unnoticed(mutations: MutationRecords) -> str:
     """Return the mutations that would go unnoticed, a line each."""
     changing = sum(mutation.changes for mutation in mutations.tried)
     unnoticed = mutations.unnoticed

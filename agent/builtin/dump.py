@@ -27,7 +27,7 @@ from kernelwright.agent.builtin.ir.program import (
     contiguous,
 )
 from kernelwright.agent.builtin.ir.uses import Unit, statements_of
-from kernelwright.agent.builtin.scheduling.launches import Call, HorizontalFusion, Launch
+from kernelwright.agent.builtin.scheduling.launches import HorizontalFusion, Launch, RegionCall
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 
@@ -186,7 +186,7 @@ def _launch(number: int, call: Launch | HorizontalFusion | Attention | Library) 
             yield from rest
 
 
-def _calls(calls: Sequence[Call]) -> Iterator[str]:
+def _calls(calls: Sequence[RegionCall]) -> Iterator[str]:
     planned = calls[0].plan
     several = f", {len(calls)} calls in one launch" if len(calls) > 1 else ""
     writes = ", ".join(f"%{name}" for name in planned.outputs)

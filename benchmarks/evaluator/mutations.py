@@ -16,7 +16,7 @@ from benchmarks.publishing import log, publish
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.evaluator import Referee
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import Shortcut as Mutation
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import MutationRecord as Mutation
 from kernelwright.kernelbench.machine import cache_folder
 
 _HEADER = (

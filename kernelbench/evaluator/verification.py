@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import Comparison
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import CallComparison
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.evaluator.session import TaskSession
@@ -121,6 +121,6 @@ def _check_block(
         seen.add(family, max(each.error or 0.0 for each in both), expected["reference_error"])
 
 
-def describe(result: Comparison) -> str:
+def describe(result: CallComparison) -> str:
     times = "" if result.error is None else f" ({result.error:.3g} times the error budget)"
     return f"{result.detail}{times}"

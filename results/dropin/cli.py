@@ -69,7 +69,7 @@ class MeasurementOptions(Section):
     ] = ""
 
 
-class OutputOptions(Section):
+class ExportOutputOptions(Section):
     """Format of the summary."""
 
     as_json: Json = False
@@ -79,7 +79,7 @@ class ExportConfig(Section):
     source: SourceOptions
     package: PackageOptions
     measurement: MeasurementOptions = MeasurementOptions()
-    output: OutputOptions = OutputOptions()
+    output: ExportOutputOptions = ExportOutputOptions()
 
 
 @command(ExportConfig)

@@ -40,7 +40,7 @@ class TrainingOptions(Section):
     steps: Annotated[int, Field(ge=1), typer.Option(help="Training steps.")] = 100
 
 
-class RolloutOptions(Section):
+class ClusterRolloutOptions(Section):
     """Replies of the policy to tasks."""
 
     turns: Annotated[int, Field(ge=1), typer.Option(help="Replies per rollout, each a separate sample.")] = 1
@@ -84,7 +84,7 @@ class ClusterOptions(Section):
     ] = None
 
 
-class OutputOptions(Section):
+class ClusterOutputOptions(Section):
     """Folder to write."""
 
     out: Annotated[Path, typer.Option(metavar="DIR", help="New folder, at a path that all nodes share.")]
@@ -94,6 +94,6 @@ class OutputOptions(Section):
 class VerlConfig(Section):
     data: DataOptions
     training: TrainingOptions
-    rollouts: RolloutOptions = RolloutOptions()
+    rollouts: ClusterRolloutOptions = ClusterRolloutOptions()
     cluster: ClusterOptions = ClusterOptions()
-    output: OutputOptions
+    output: ClusterOutputOptions

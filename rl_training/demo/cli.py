@@ -25,7 +25,7 @@ class DemoOptions(Section):
     ] = False
 
 
-class OutputOptions(Section):
+class DemoOutputOptions(Section):
     """Destination of results."""
 
     out: Annotated[Path, typer.Option(metavar="DIR", help="Output folder; a run in it is resumed.")]
@@ -34,7 +34,7 @@ class OutputOptions(Section):
 
 class DemoConfig(Section):
     demo: DemoOptions = DemoOptions()
-    output: OutputOptions
+    output: DemoOutputOptions
 
 
 @command(DemoConfig)

@@ -12,7 +12,12 @@ from rich.console import Console
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.options import command
-from kernelwright.rl_training.trainers.options import OutputOptions, RlConfig, SftConfig, settings_in_common
+from kernelwright.rl_training.trainers.options import (
+    RlConfig,
+    SftConfig,
+    TrainOutputOptions,
+    settings_in_common,
+)
 
 if TYPE_CHECKING:
     from kernelwright.results.store.database import RunDatabase
@@ -227,7 +232,7 @@ def _quiet() -> None:
     quiet()
 
 
-def _tell(output: OutputOptions, written: Path, steps: int, settled: str = "") -> None:
+def _tell(output: TrainOutputOptions, written: Path, steps: int, settled: str = "") -> None:
     if output.as_json:
         told = {"schema": 1, "folder": str(output.out), "policy": str(written), "steps": steps}
         print(json.dumps(told | ({"settled": settled} if settled else {})))

@@ -88,7 +88,7 @@ class TrainedUpdateOptions(UpdateOptions):
     ] = "adamw_torch"
 
 
-class OutputOptions(Section):
+class TrainOutputOptions(Section):
     """Destination of results."""
 
     out: Annotated[Path, typer.Option(metavar="DIR", help="Output folder; a run in it is resumed.")]
@@ -122,7 +122,7 @@ class SftConfig(Section):
     policy: TrainedPolicyOptions
     data: SampleOptions
     updates: SftUpdateOptions = SftUpdateOptions()
-    output: OutputOptions
+    output: TrainOutputOptions
 
 
 class RlUpdateOptions(TrainedUpdateOptions):
@@ -196,7 +196,7 @@ class RlConfig(Section):
     rollouts: RolloutOptions
     algorithm: AlgorithmOptions = AlgorithmOptions()
     updates: RlUpdateOptions = RlUpdateOptions()
-    output: OutputOptions
+    output: TrainOutputOptions
 
 
 class OfflineUpdateOptions(UpdateOptions):
@@ -220,7 +220,7 @@ class OfflineConfig(Section):
     policy: PolicyOptions
     data: RecordedOptions
     updates: OfflineUpdateOptions = OfflineUpdateOptions()
-    output: OutputOptions
+    output: TrainOutputOptions
 
 
 def settings_in_common(policy: TrainedPolicyOptions, updates: TrainedUpdateOptions) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 
 
-class Lines(text.Lines):
+class BracedLines(text.Lines):
     """Lines with braces."""
 
     def open(self, head: str) -> None:
@@ -90,7 +90,7 @@ class CLikeCodegen(ABC):
         self.plan = plan
         self.program = program
         self.pointers = pointers
-        self.out = Lines()
+        self.out = BracedLines()
         self.names: dict[Access, str] = {}  # of a row's pointer, or of the value where it does not vary
         self.taken: set[str] = {*pointers.values(), *plan.arguments}
         self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}

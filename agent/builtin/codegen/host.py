@@ -20,7 +20,7 @@ METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contig
 CPU = '"cpu"'  # a device, as candidates name it
 
 
-class Host:
+class HostCode:
     """Collects the lines of `forward` and the names that values have in it."""
 
     def __init__(self, program: Program, taken: set[str], placement: str = CPU) -> None:

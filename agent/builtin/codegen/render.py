@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, environment
-from kernelwright.agent.builtin.codegen.host import Host
+from kernelwright.agent.builtin.codegen.host import HostCode
 from kernelwright.agent.builtin.codegen.naming import (
     attention_comment,
     comment,
@@ -87,7 +87,7 @@ class _Forward:
         self.file = file
         self.language = file.language
         self.entries = file.entries
-        self.host = Host(self.program, file.taken, file.language.placement(self.program))
+        self.host = HostCode(self.program, file.taken, file.language.placement(self.program))
         recurrences = [unit.recurrence for unit in self.units if isinstance(unit, Region) and unit.recurrence]
         self.placed = dict(self.program.placed)  # what is written into part of something
         for recurrence in recurrences:

@@ -16,7 +16,7 @@ _DROPPED = {"get_inputs", "get_init_inputs"}
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceSource:
     imports: tuple[str, ...]
     definitions: tuple[str, ...]  # module-level code the class needs, in order
     bases: str
@@ -25,7 +25,7 @@ class Reference:
     names: frozenset[str]  # all module-level names in `definitions`
 
 
-def read(source: str, constructor: tuple[str, ...], whole: bool = False) -> Reference:
+def read(source: str, constructor: tuple[str, ...], whole: bool = False) -> ReferenceSource:
     """Return the parts of a reference, its class renamed to ModelNew.
 
     The `whole`, with its forward, is renamed to Unfused.
@@ -56,7 +56,7 @@ def read(source: str, constructor: tuple[str, ...], whole: bool = False) -> Refe
         argument.annotation = None
     arguments = ast.unparse(given)
     body = re.sub(r"\bModel\b", "Unfused" if whole else "ModelNew", "\n\n".join(members))
-    return Reference(
+    return ReferenceSource(
         imports=tuple(imports),
         definitions=tuple(text for text, _ in definitions),
         bases=", ".join(ast.unparse(base) for base in model.bases),

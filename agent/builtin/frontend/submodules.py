@@ -25,7 +25,7 @@ from kernelwright.agent.builtin.ir.untraceable import Untraceable
 
 
 @dataclass(frozen=True)
-class Call:
+class SubmoduleCall:
     """One way in which a submodule is called. Where there is a tensor, there is a `Meta` here."""
 
     path: str  # "blocks.0.router"; empty for the whole
@@ -66,7 +66,7 @@ class Leaving:
 
     build: Callable[[], nn.Module]
     left: dict[str, str] = field(default_factory=dict)  # paths, with the reason
-    calls: dict[str, dict[str, Call]] = field(default_factory=dict)  # by path, and by what is given
+    calls: dict[str, dict[str, SubmoduleCall]] = field(default_factory=dict)  # by path, and by what is given
     within: dict[str, dict[str, None]] = field(default_factory=dict)  # which submodules each one calls
     refused: dict[str, str] = field(default_factory=dict)  # why a submodule is not one operator
     sound: set[str] = field(default_factory=set)  # can be traced
@@ -93,13 +93,15 @@ class Leaving:
             self.hold(draws)
             return exported
 
-    def parts(self, draws: Sequence[Sequence[Any]], reason: str) -> dict[str, tuple[Call, ExportedProgram]]:
+    def parts(
+        self, draws: Sequence[Sequence[Any]], reason: str
+    ) -> dict[str, tuple[SubmoduleCall, ExportedProgram]]:
         """Return the largest submodules that can be traced, where the forward around them cannot.
 
         Those that are called in one way, with tensors that come one by one. Raises Untraceable where there
         are none, and where they do something else than when they are traced.
         """
-        found: dict[str, tuple[Call, ExportedProgram]] = {}
+        found: dict[str, tuple[SubmoduleCall, ExportedProgram]] = {}
         for path in dict.fromkeys(self.below("")):
             (call,) = self.calls[path].values()
             found[path] = call, self.export(self.build(), path, table())
@@ -132,7 +134,9 @@ class Leaving:
             finally:
                 stack.pop()
             try:
-                self.enter(Call(path, quoted(path, model), described((args, kwargs)), described(made)))
+                self.enter(
+                    SubmoduleCall(path, quoted(path, model), described((args, kwargs)), described(made))
+                )
             except Untraceable as error:
                 self.refused[path] = str(error)
             if before != [tensor._version for tensor in tensors]:
@@ -147,7 +151,7 @@ class Leaving:
             if "" not in self.calls:
                 raise Untraceable(reason) from None
 
-    def enter(self, call: Call) -> None:
+    def enter(self, call: SubmoduleCall) -> None:
         _text(call.given)
         known = self.calls.setdefault(call.path, {}).setdefault(repr(call.given), call)
         if not all(isinstance(leaf, Meta | None) for leaf in pytree.tree_leaves(call.made)):
@@ -319,7 +323,7 @@ def _with_call(kind: Any, path: str, function: Callable[[str, Callable[..., Any]
     return type(kind.__name__, (kind,), {"__call__": call})
 
 
-_known: dict[str, Call] = {}  # what the operator below stands for, by its first argument
+_known: dict[str, SubmoduleCall] = {}  # what the operator below stands for, by its first argument
 _modules: dict[str, nn.Module] = {}  # what it calls when it is carried out, by path
 
 

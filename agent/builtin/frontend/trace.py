@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from kernelwright.agent.builtin.frontend.decompose import table
 from kernelwright.agent.builtin.frontend.export import export, meta_of, node_of, quoted
-from kernelwright.agent.builtin.frontend.submodules import Call, Leaving
+from kernelwright.agent.builtin.frontend.submodules import Leaving, SubmoduleCall
 from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.kernelbench.evaluator.reference.loading import DTYPES
@@ -64,7 +64,9 @@ def trace_source(source: str, precision: str = "task") -> Graph:
     return _convert(exported, model, arguments, fixed, constructor, leaving)
 
 
-def _part(model: nn.Module, path: str, call: Call, exported: ExportedProgram, leaving: Leaving) -> Graph:
+def _part(
+    model: nn.Module, path: str, call: SubmoduleCall, exported: ExportedProgram, leaving: Leaving
+) -> Graph:
     """Return the graph of a submodule, from its own arguments and parameters."""
     part = model.get_submodule(path)
     args, _ = call.arguments()

@@ -45,7 +45,7 @@ SMALL = 1 << 15
 
 
 @dataclass(frozen=True)
-class Call:
+class RegionCall:
     """A region on its values, of which those in `free` may be written over."""
 
     plan: Plan
@@ -64,7 +64,7 @@ class Call:
 class Launch:
     """Calls of one kernel, made as one. `moving`: the places that are not the same in all its calls."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[RegionCall, ...]
     kernel: Hashable  # what it computes, and how
     moving: tuple[int, ...]
 
@@ -212,7 +212,7 @@ def _needs(units: Sequence[Unit], program: Program) -> list[set[int]]:
     return found
 
 
-def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
+def _calls(units: Sequence[Unit], program: Program) -> dict[int, RegionCall]:
     """Call of each region, by its number."""
     uses = Uses(program)
     fresh = fresh_results(units) - uses.in_python
@@ -223,7 +223,7 @@ def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
         planned = plan(unit, program, stored(unit, program, uses))
         own = unit.statements if unit.recurrence is None else (unit.recurrence,)
         free = frozenset(base for base in fresh if all(reader in own for reader in uses.readers(base)))
-        found[index] = Call(planned, free)
+        found[index] = RegionCall(planned, free)
     return found
 
 
@@ -244,24 +244,24 @@ def _makers(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
     return made
 
 
-def _small(call: Call | None) -> bool:
+def _small(call: RegionCall | None) -> bool:
     if call is None:
         return False
     region = call.plan.region
     return region.space.numel < SMALL and region.recurrence is None
 
 
-def _in_place(call: Call, program: Program) -> bool:
+def _in_place(call: RegionCall, program: Program) -> bool:
     return bool(in_place_outputs(call.plan, call.free, program))
 
 
-def _moving(family: Sequence[Call]) -> tuple[int, ...]:
+def _moving(family: Sequence[RegionCall]) -> tuple[int, ...]:
     """Places whose offsets differ between the calls."""
     columns = zip(*(call.offsets for call in family), strict=True)
     return tuple(number for number, column in enumerate(columns) if len(set(column)) > 1)
 
 
-def _identity(call: Call, program: Program) -> Hashable:
+def _identity(call: RegionCall, program: Program) -> Hashable:
     """Key that two regions share when one kernel serves both."""
     planned = call.plan
     own = {s.name: number for number, s in enumerate(planned.region.statements)}

@@ -37,7 +37,7 @@ Mutation = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass
-class Shortcut:
+class MutationTrial:
     """One operator reading less of one operand, and how that went so far.
 
     `error`: the largest on any family, in budgets. `changes`: whether outputs were ever others than without
@@ -62,7 +62,7 @@ class Shortcut:
         return told | {"error": self.error if math.isfinite(self.error) else None}
 
 
-class Mutations:
+class MutationTrials:
     """All that are tried on one task, at most MOST. `run` gives the reference's outputs."""
 
     def __init__(self, run: Callable[[], list[torch.Tensor]], precision: str) -> None:
@@ -106,13 +106,13 @@ class _Lister(OperatorMode):
         super().__init__()
         self.rounds = rounds
         self.operators = 0
-        self.found: list[Shortcut] = []
+        self.found: list[MutationTrial] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operands = _operands(func, args, kwargs)
         for position, operand in enumerate(operands):
             for reads, dim, mutation in _mutations(func, operand, len(operands), self.rounds):
-                found = Shortcut(self.operators, func._opname, position, reads, dim, mutation)
+                found = MutationTrial(self.operators, func._opname, position, reads, dim, mutation)
                 self.found.append(found)
         self.operators += bool(operands)
         return func(*args, **(kwargs or {}))
@@ -121,7 +121,7 @@ class _Lister(OperatorMode):
 class _Taking(OperatorMode):
     """Operator mode in which one operator is mutated."""
 
-    def __init__(self, mutation: Shortcut) -> None:
+    def __init__(self, mutation: MutationTrial) -> None:
         super().__init__()
         self.mutation = mutation
         self.operators = 0

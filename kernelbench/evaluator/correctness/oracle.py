@@ -27,7 +27,7 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
     not_finite,
     partly_constant,
 )
-from kernelwright.kernelbench.evaluator.correctness.mutations import Mutations
+from kernelwright.kernelbench.evaluator.correctness.mutations import MutationTrials
 from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
 from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
 from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
@@ -103,7 +103,7 @@ class Oracle:
         self._columns = [columns_differ(output) for output in run(tensors)]
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
         self.lender: MemoryExporter | None = None  # on a GPU
-        self._mutations: Mutations | None = None
+        self._mutations: MutationTrials | None = None
         self._first = tensors
         outputs = self.reference.outputs
         kinds = [getattr(torch, output.dtype) for output in outputs]
@@ -447,7 +447,7 @@ class Oracle:
             return math.inf if error is None else float(error)
 
         if restart or self._mutations is None:
-            self._mutations = Mutations(run, self.precision)
+            self._mutations = MutationTrials(run, self.precision)
         self._mutations.attempt(run, self.expected, self._families[slot], error_of)
         tried = [mutation.outcome() for mutation in self._mutations.tried]
         return {"possible": self._mutations.possible, "tried": tried}

@@ -35,7 +35,7 @@ def _warn_once(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CallComparison:
     """The oracle's word on one call; `error` is in units of the budget, None where not comparable.
 
     `few`: whether so few elements are beyond their budgets that it may be chance.
@@ -55,7 +55,7 @@ class Comparison:
         return self.error is not None and 1.0 < self.error <= _DOUBTFUL and self.few
 
 
-class Shortcut(Record):
+class MutationRecord(Record):
     """A way to compute less, and how far it was noticed; see `mutations`."""
 
     operator: int
@@ -74,14 +74,14 @@ class Shortcut(Record):
         return what if self.error is None else f"{what}: {self.error:.2g} of the error budget"
 
 
-class Mutations(Record):
+class MutationRecords(Record):
     """Mutations that were tried on a task, of the number that is `possible`."""
 
     possible: int
-    tried: list[Shortcut]
+    tried: list[MutationRecord]
 
     @property
-    def unnoticed(self) -> list[Shortcut]:
+    def unnoticed(self) -> list[MutationRecord]:
         """Mutations that change outputs, and that a kernel could take and be called correct."""
         return [mutation for mutation in self.tried if mutation.changes and mutation.noticed_by is None]
 
@@ -229,7 +229,7 @@ class OracleClient:
         assert isinstance(answer, list)
         return [str(finding) for finding in answer]
 
-    def mutations(self, families: Sequence[str]) -> Mutations:
+    def mutations(self, families: Sequence[str]) -> MutationRecords:
         """Return what a kernel could leave out, and whether that is noticed on inputs of these families."""
         answer: dict[str, Any] = {}
         families = [*families, *["varied"] * self.constants]
@@ -238,13 +238,13 @@ class OracleClient:
             seed = self.call_seeds(1)[0]
             if self.expect(0, seed)["usable"]:
                 answer = self._ask("mutations", slot=0, seed=seed, restart=not answer, timeout_s=_SHORTCUTS_S)
-        return Mutations(**answer)
+        return MutationRecords(**answer)
 
     def call_seeds(self, count: int) -> list[int | None]:
         """Seeds for the calls of a block: none unless the reference draws random numbers itself."""
         return [secrets.randbits(31) if self.random else None for _ in range(count)]
 
-    def compare(self, worker: Worker, outputs: Outputs, call: int) -> Comparison:
+    def compare(self, worker: Worker, outputs: Outputs, call: int) -> CallComparison:
         """Read the outputs of one call from the stopped worker and have the oracle compare them.
 
         Raises Refused when arity, shape or dtype differ or the memory cannot be read.
@@ -257,7 +257,7 @@ class OracleClient:
             raise Refused(
                 Verdict.wrong_output, "calls share their output memory; return a fresh tensor from each"
             )
-        return Comparison(**self._ask("compare", outputs=self.memory.place(worker, chosen)))
+        return CallComparison(**self._ask("compare", outputs=self.memory.place(worker, chosen)))
 
     def agrees(
         self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, but: int | None = None

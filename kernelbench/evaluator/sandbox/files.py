@@ -25,7 +25,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
 @dataclass(frozen=True)
-class Access:
+class FileAccess:
     """Paths beneath which files may be read, listed or changed."""
 
     read: tuple[Path, ...]
@@ -40,7 +40,7 @@ def access(
     headers: Path | None,
     private: bool = False,
     processes: Path | None = None,
-) -> Access:
+) -> FileAccess:
     """Paths that a role may access.
 
     `cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles;
@@ -50,7 +50,7 @@ def access(
     devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus(), *filter(None, [processes]))
     if headers is None:
         inductor = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", cache))
-        return Access((Path("/"),), (), (scratch, cache, inductor, *devices))
+        return FileAccess((Path("/"),), (), (scratch, cache, inductor, *devices))
     own = (scratch, *(private * [SHARED_MEMORY]))
     writable = (*own, cache, *devices) if role == "builder" else (*own, *devices)
     # Landlock can only add: where our package lies beneath a folder, what else is in it is named instead.
@@ -64,7 +64,7 @@ def access(
         cache,
         headers,
     )
-    return Access(read, tuple(roots), writable)
+    return FileAccess(read, tuple(roots), writable)
 
 
 def installed() -> Iterator[Path]:

@@ -10,12 +10,12 @@ import torch
 from kernelwright.kernelbench.evaluator.correctness.budget import expect
 from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import Comparison
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import CallComparison
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.evaluator.verification import verify
 from kernelwright.kernelbench.records import Verdict
 
-RIGHT, DOUBTFUL = Comparison(0.4, ""), Comparison(1.2, "1 of 400000 elements differ", True)
+RIGHT, DOUBTFUL = CallComparison(0.4, ""), CallComparison(1.2, "1 of 400000 elements differ", True)
 FAMILIES = ("task", "heavy_tailed", "perturbed")
 WORKER: Any = None
 SCAN = """
@@ -37,10 +37,10 @@ def get_init_inputs():
 """
 
 
-def session(draws: dict[str, list[Comparison]]) -> Any:
+def session(draws: dict[str, list[CallComparison]]) -> Any:
     """A session whose oracle answers, for each draw of a family, with the next of its comparisons."""
     filled: dict[int, str] = {}
-    drawn: list[Comparison] = []
+    drawn: list[CallComparison] = []
 
     def fill(slots: list[int], family: str) -> None:
         filled[slots[0]] = family
@@ -88,16 +88,16 @@ def test_three_times_in_doubt_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [Comparison(2.1, "", True), Comparison(1.1, "", False), Comparison(None, "")]
+    "wrong", [CallComparison(2.1, "", True), CallComparison(1.1, "", False), CallComparison(None, "")]
 )
-def test_more_than_that_is_wrong_at_once(wrong: Comparison) -> None:
+def test_more_than_that_is_wrong_at_once(wrong: CallComparison) -> None:
     with pytest.raises(Refused) as refusal:
         verify(session({"task": [wrong, RIGHT], "heavy_tailed": [RIGHT], "perturbed": [RIGHT]}), WORKER)
     assert refusal.value.verdict is Verdict.wrong_output
 
 
 def test_one_of_two_calls_that_is_far_off_is_never_cleared() -> None:
-    far = Comparison(None, "NaN", False)
+    far = CallComparison(None, "NaN", False)
     cases = (((DOUBTFUL, far), Verdict.wrong_output), ((far, RIGHT), Verdict.nondeterministic))
     for pair, verdict in cases:
         one = session({"task": [RIGHT], "heavy_tailed": [RIGHT], "perturbed": [RIGHT]})

@@ -6,7 +6,7 @@ import torch
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.correctness.mutations import (
     MOST,
-    Mutations,
+    MutationTrials,
     _rank_one,
     _rounded,
     _sampled,
@@ -98,7 +98,7 @@ def test_no_more_are_tried_than_there_is_time_for() -> None:
             y = y @ x
         return [y]
 
-    mutations = Mutations(run, "fp32")
+    mutations = MutationTrials(run, "fp32")
     assert mutations.possible > MOST >= len(mutations.tried) > MOST // 2
     assert len({mutation.operator for mutation in mutations.tried}) > 100
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import Batch, Function, Kernel, KnobReader, Language
-from kernelwright.agent.builtin.codegen.c_like import Lines
+from kernelwright.agent.builtin.codegen.c_like import BracedLines
 from kernelwright.agent.builtin.codegen.cpp.attention import attention_kernel
 from kernelwright.agent.builtin.codegen.cpp.columns import PARTS, ColumnEmitter
-from kernelwright.agent.builtin.codegen.cpp.emit import Emitter, Knobs
+from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter, CppKnobs
 from kernelwright.agent.builtin.codegen.cpp.headers import helpers, standard_headers
-from kernelwright.agent.builtin.codegen.cpp.rows import RowEmitter
-from kernelwright.agent.builtin.codegen.cpp.tiles import TILE, TileEmitter
+from kernelwright.agent.builtin.codegen.cpp.rows import CppRowEmitter
+from kernelwright.agent.builtin.codegen.cpp.tiles import TILE, CppTileEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import RESERVED
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.ir.program import Attention, Program, Reduce, Scan
@@ -74,8 +74,8 @@ class Cpp(Language):
         ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
-        emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
-        emitter = emitters.get(planned.mode, RowEmitter)
+        emitters: dict[str, type[CppEmitter]] = {"columns": ColumnEmitter, "tiles": CppTileEmitter}
+        emitter = emitters.get(planned.mode, CppRowEmitter)
         knobs = _knobs(planned, program, in_place, ask, batch.count, self._every_choice)
         if batch.count == 1:
             return emitter(planned, program, knobs, pointers).kernel(name)
@@ -89,7 +89,7 @@ class Cpp(Language):
         parallel = work >= SMALL and not any(
             kernel.parallel for kernel in kernels
         )  # theirs would be nested, and serial
-        out, declared = Lines(), []
+        out, declared = BracedLines(), []
         if parallel:
             out.add("#pragma omp parallel sections")
             out.open("")
@@ -136,7 +136,7 @@ def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, paralle
         else:
             tables.append(f"static constexpr int64_t {at.upper()}[] = {{{', '.join(map(str, begins))}}};")
             given.append(f"{at.upper()}[call]")
-    out = Lines()
+    out = BracedLines()
     for table in tables:
         out.add(table)
     if parallel:
@@ -153,7 +153,7 @@ def _knobs(
     ask: KnobReader,
     calls: int = 1,
     every_choice: bool = False,
-) -> Knobs:
+) -> CppKnobs:
     """Return the knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
     work = planned.region.space.numel * calls * max(1, planned.cost // _MODEST)
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
@@ -163,7 +163,7 @@ def _knobs(
         streaming = whole_lines and ask("streaming", _streaming(planned, program, elements)) == "on"
         tiled = planned.tiled()
         block = _NARROW if tiled.sizes[tiled.across] > TILE else TILE
-        return Knobs(block, streaming, _shared(work, ask, every_choice), False, in_place=in_place)
+        return CppKnobs(block, streaming, _shared(work, ask, every_choice), False, in_place=in_place)
     length = planned.vector_length
     block, parts = length, False
     if work >= SMALL and calls == 1 and not planned.kept and _divisible(planned):
@@ -195,7 +195,7 @@ def _knobs(
     together = online(planned) if planned.row_length >= _LEAST_ONLINE else None
     if together and ask("online", "on" if planned.row_length >= _ONLINE else "off") == "off":
         together = None
-    return Knobs(block, streaming, parallel, prefetch, parts, together, in_place)
+    return CppKnobs(block, streaming, parallel, prefetch, parts, together, in_place)
 
 
 def _shared(work: int, ask: KnobReader, every_choice: bool) -> bool:

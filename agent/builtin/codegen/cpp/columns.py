@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.builtin.codegen.c_like import Element
-from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
+from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter
 from kernelwright.agent.builtin.codegen.cpp.rows import LOOP_VARIABLES
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, VALUE
 from kernelwright.agent.builtin.ir.program import Clip, Compute, Reduce, Scan
@@ -38,7 +38,7 @@ SUM_PERIOD = 256  # elements a lane sums in float before they go to a double
 PARTS = 32  # parts that the elements of a row are cut into where threads share them
 
 
-class ColumnEmitter(Emitter):
+class ColumnEmitter(CppEmitter):
     """Values of the row level are arrays of BLOCK lanes, and so are the rows of kept values.
 
     Where there are few columns for many elements in each, threads share the elements: each of PARTS is

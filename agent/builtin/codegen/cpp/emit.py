@@ -22,7 +22,7 @@ CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one
 
 
 @dataclass(frozen=True)
-class Knobs:
+class CppKnobs:
     """The schedule of one kernel, in its own types."""
 
     block: int
@@ -34,10 +34,10 @@ class Knobs:
     in_place: frozenset[str] = frozenset()  # outputs written over an input
 
 
-class Emitter(CLikeCodegen):
+class CppEmitter(CLikeCodegen):
     vocabulary = CPP
 
-    def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
+    def __init__(self, plan: Plan, program: Program, knobs: CppKnobs, pointers: Mapping[str, str]) -> None:
         super().__init__(plan, program, pointers)
         self.knobs = knobs
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.builtin.codegen.c_like import Element
-from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
+from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import LOWEST, STORAGE, SUFFIX, VALUE
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
@@ -17,7 +17,7 @@ LINE_BYTES = 64  # of a cache line
 LOOP_VARIABLES = "jklmoq"
 
 
-class RowEmitter(Emitter):
+class CppRowEmitter(CppEmitter):
     scanned: Scan | None = None  # whose running value a vector loop shares between its lanes
     squared: Online | None = None  # whose second pass is written
     in_block = False  # whether what is reduced is a block's, which a row's then takes in

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from kernelwright.agent.builtin.codegen.backend import Kernel
 from kernelwright.agent.builtin.codegen.c_like import NOWHERE
-from kernelwright.agent.builtin.codegen.cpp.rows import RowEmitter
+from kernelwright.agent.builtin.codegen.cpp.rows import CppRowEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, SUFFIX
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
@@ -36,7 +36,7 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access
 TILE = 64
 
 
-class TileEmitter(RowEmitter):
+class CppTileEmitter(CppRowEmitter):
     """A tile has TILE rows of BLOCK elements; along the rows' axis turned values lie together in memory."""
 
     def kernel(self, name: str) -> Kernel:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, linked
-from kernelwright.agent.builtin.codegen.cuda.emit import Emitter, Knobs
+from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter, CudaKnobs
 from kernelwright.agent.builtin.codegen.cuda.functions import TEMPLATES, functions
 from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEmitter, product_of
-from kernelwright.agent.builtin.codegen.cuda.rows import FlatEmitter, RowEmitter
-from kernelwright.agent.builtin.codegen.cuda.tiles import TileEmitter
+from kernelwright.agent.builtin.codegen.cuda.rows import CudaFlatEmitter, CudaRowEmitter
+from kernelwright.agent.builtin.codegen.cuda.tiles import CudaTileEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import RESERVED
 from kernelwright.agent.builtin.codegen.gpu import GpuLanguage
 from kernelwright.agent.builtin.ir.program import Attention, Program, Scan
@@ -34,7 +34,7 @@ class Cuda(GpuLanguage):
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         emitter = _emitter(planned)
-        if emitter is RowEmitter and not _knobs(planned, emitter, ask).held:
+        if emitter is CudaRowEmitter and not _knobs(planned, emitter, ask).held:
             return plan(planned.region, program, planned.outputs, keep=False)
         return planned
 
@@ -81,27 +81,27 @@ class Cuda(GpuLanguage):
         }
 
 
-def _emitter(planned: Plan) -> type[Emitter]:
+def _emitter(planned: Plan) -> type[CudaEmitter]:
     if planned.region.space.reduced and product_of(planned) is not None:
         return ProductEmitter
     if planned.mode == "tiles":
-        return TileEmitter
-    return RowEmitter if planned.region.space.reduced else FlatEmitter
+        return CudaTileEmitter
+    return CudaRowEmitter if planned.region.space.reduced else CudaFlatEmitter
 
 
 def _knobs(
-    planned: Plan, emitter: type[Emitter], ask: KnobReader, in_place: frozenset[str] = frozenset()
-) -> Knobs:
-    if emitter is TileEmitter:
-        return Knobs(_WARP * int(ask("warps", "8")), in_place=in_place)
+    planned: Plan, emitter: type[CudaEmitter], ask: KnobReader, in_place: frozenset[str] = frozenset()
+) -> CudaKnobs:
+    if emitter is CudaTileEmitter:
+        return CudaKnobs(_WARP * int(ask("warps", "8")), in_place=in_place)
     if emitter is ProductEmitter:
         tiles = planned.rows // 64**2
         tile = int(ask("tile", "64" if tiles >= BUSY else "32"))
-        return Knobs(SIDE * SIDE, rows=tile)
-    if emitter is FlatEmitter:
+        return CudaKnobs(SIDE * SIDE, rows=tile)
+    if emitter is CudaFlatEmitter:
         threads = _WARP * int(ask("warps", "8"))
         block = max(int(ask("block", "1024", planned.region.space.numel)), threads)
-        return Knobs(threads, each=block // threads, in_place=in_place)
+        return CudaKnobs(threads, each=block // threads, in_place=in_place)
     rows, threads = _shares(planned, ask)
     each = -(-planned.row_length // (threads // rows))
     passes = sum(stage.has_pass for stage in planned.stages)
@@ -112,7 +112,7 @@ def _knobs(
         raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
     if not steps and passes > 1 and registers <= 2 * _HELD:
         held = ask("keep", "on" if registers <= _HELD else "off") == "on"
-    return Knobs(threads, rows, each, held, in_place)
+    return CudaKnobs(threads, rows, each, held, in_place)
 
 
 def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:

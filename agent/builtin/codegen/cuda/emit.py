@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element, Lines
+from kernelwright.agent.builtin.codegen.c_like import BracedLines, CLikeCodegen, Element
 from kernelwright.agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
 from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Program, Reduce, Scan
@@ -24,7 +24,7 @@ LONG = 256  # elements that one thread adds up in float
 
 
 @dataclass(frozen=True)
-class Knobs:
+class CudaKnobs:
     """The schedule of one kernel, in its own types."""
 
     threads: int  # of a block
@@ -34,11 +34,11 @@ class Knobs:
     in_place: frozenset[str] = field(default=frozenset())  # outputs written over an input
 
 
-class Emitter(CLikeCodegen):
+class CudaEmitter(CLikeCodegen):
     vocabulary = CUDA
     index = "j"  # of an element in its row
 
-    def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
+    def __init__(self, plan: Plan, program: Program, knobs: CudaKnobs, pointers: Mapping[str, str]) -> None:
         super().__init__(plan, program, pointers)
         self.knobs = knobs
         self.held: set[Access] = set()  # what is read and in registers already
@@ -65,7 +65,7 @@ class Emitter(CLikeCodegen):
         if totals:
             self.block_totals(several)
         if several:
-            body, self.out = self.out, Lines()
+            body, self.out = self.out, BracedLines()
             self.join(blocks)
             parts, self.out = self.parts(tuple(self.out.lines)), body
         elif plan.scalars or totals:

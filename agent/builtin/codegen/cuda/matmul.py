@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
+from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, View
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
@@ -65,7 +65,7 @@ def product_of(planned: Plan) -> Product | None:
     return Product(left, right, reduction, *map(tuple, (images, down, along, depth)))
 
 
-class ProductEmitter(Emitter):
+class ProductEmitter(CudaEmitter):
     @cached_property
     def product(self) -> Product:
         found = product_of(self.plan)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
+from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import times, total
@@ -36,7 +36,7 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 
-class FlatEmitter(Emitter):
+class CudaFlatEmitter(CudaEmitter):
     """Kernels without rows: the elements of a thread lie as far apart as a block has threads."""
 
     index = "i"
@@ -108,7 +108,7 @@ class FlatEmitter(Emitter):
         return ""
 
 
-class RowEmitter(Emitter):
+class CudaRowEmitter(CudaEmitter):
     """A block works on some rows; LANES of its threads share the elements of each.
 
     Where neighbours in memory are elements of a row, the threads of a row are neighbours; where they are

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
+from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
@@ -13,7 +13,7 @@ from kernelwright.agent.builtin.scheduling.passes import Stage
 TILE = 32  # elements along each side of a tile: a warp reads, and writes, a row of it
 
 
-class TileEmitter(Emitter):
+class CudaTileEmitter(CudaEmitter):
     """A warp's threads lie along a tile's last axis, and the others below each other.
 
     What is contiguous along the other axis is read along that, and turned in shared memory, whose rows are

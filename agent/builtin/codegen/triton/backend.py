@@ -12,9 +12,14 @@ from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader
 from kernelwright.agent.builtin.codegen.gpu import GpuLanguage, GridKernel
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.codegen.triton.attention import attention_kernel
-from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Knobs
-from kernelwright.agent.builtin.codegen.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
-from kernelwright.agent.builtin.codegen.triton.types import RESERVED, Lines, power_of_two
+from kernelwright.agent.builtin.codegen.triton.emit import TritonEmitter, TritonKnobs
+from kernelwright.agent.builtin.codegen.triton.tiles import (
+    TILE,
+    TritonFlatEmitter,
+    TritonRowEmitter,
+    TurnedEmitter,
+)
+from kernelwright.agent.builtin.codegen.triton.types import RESERVED, PythonLines, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import legal
@@ -62,7 +67,7 @@ class Triton(GpuLanguage):
         ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
-        emitter: type[Emitter] = RowEmitter if planned.region.space.reduced else FlatEmitter
+        emitter: type[TritonEmitter] = TritonRowEmitter if planned.region.space.reduced else TritonFlatEmitter
         if planned.mode == "tiles":
             emitter = TurnedEmitter
         if batch.beside:  # all of a launch have as many warps
@@ -74,7 +79,7 @@ class Triton(GpuLanguage):
         return not planned.totals  # which may take a second launch
 
     def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
-        taken, out = {"program", *self.reserved}, Lines()
+        taken, out = {"program", *self.reserved}, PythonLines()
         declared: list[str] = []
         programs, warps = 0, 1
         out.add("program = tl.program_id(0)")
@@ -107,13 +112,13 @@ def _but_warps(ask: KnobReader, knob: str, default: str, most: int | None = None
     return default if knob == "warps" else ask(knob, default, most)
 
 
-def _knobs(planned: Plan, emitter: type[Emitter], ask: KnobReader) -> Knobs:
+def _knobs(planned: Plan, emitter: type[TritonEmitter], ask: KnobReader) -> TritonKnobs:
     if emitter is TurnedEmitter:
-        return Knobs(TILE, TILE, int(ask("warps", "4")))
-    if emitter is FlatEmitter:
+        return TritonKnobs(TILE, TILE, int(ask("warps", "4")))
+    if emitter is TritonFlatEmitter:
         most = power_of_two(planned.region.space.numel)
         block = min(int(ask("block", "1024", most)), most)
-        return Knobs(block, 1, int(ask("warps", "4")))
+        return TritonKnobs(block, 1, int(ask("warps", "4")))
     length = power_of_two(planned.row_length)
     steps = planned.region.recurrence is not None
     if steps and length > _HELD:
@@ -128,7 +133,7 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: KnobReader) -> Knobs:
     if most > 1 and not (steps and block > _ELEMENTS):
         rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))), most)), most)
     warps = max(1, min(rows * block // _A_WARP, 16))
-    return Knobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
+    return TritonKnobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
 
 
 def _least_block(planned: Plan) -> int:

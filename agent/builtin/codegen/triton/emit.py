@@ -19,7 +19,7 @@ from kernelwright.agent.builtin.codegen.triton.types import (
     HIGHEST,
     LOWEST,
     VALUE,
-    Lines,
+    PythonLines,
     is_negative_zero,
     literal,
     value_type,
@@ -60,7 +60,7 @@ _ORDER: tuple[Shape, ...] = ("scalar", "row", "tile")
 
 
 @dataclass(frozen=True)
-class Knobs:
+class TritonKnobs:
     """The schedule of one kernel, in its own types."""
 
     block: int  # elements of a row that are worked on at once
@@ -74,14 +74,14 @@ class Knobs:
         return "program" if self.beside else "tl.program_id(0)"
 
 
-class Emitter(ABC):
+class TritonEmitter(ABC):
     rank: int  # axes of a tile
 
     def __init__(
         self,
         plan: Plan,
         program: Program,
-        knobs: Knobs,
+        knobs: TritonKnobs,
         pointers: Mapping[str, str],
         reserved: frozenset[str],
     ) -> None:
@@ -90,7 +90,7 @@ class Emitter(ABC):
         self.program = program
         self.knobs = knobs
         self.pointers = {base: f"{pointer}_ptr" for base, pointer in pointers.items()}
-        self.out = Lines()
+        self.out = PythonLines()
         self.reserved = reserved
         self.taken = {*self.pointers.values(), *plan.arguments}
         self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
@@ -121,7 +121,7 @@ class Emitter(ABC):
             self.body(self.knobs.program)
         body = self.out
         if parts:
-            self.out = Lines()
+            self.out = PythonLines()
             self.join(parts, programs)
         self.scalars()
         joins = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Masks, Shape, digits
+from kernelwright.agent.builtin.codegen.triton.emit import Masks, Shape, TritonEmitter, digits
 from kernelwright.agent.builtin.codegen.triton.types import VALUE, literal
 from kernelwright.agent.builtin.ir.ops import FLOATS
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
@@ -20,7 +20,7 @@ def given(*masks: str) -> Masks:
     return tuple(mask for mask in masks if mask)
 
 
-class FlatEmitter(Emitter):
+class TritonFlatEmitter(TritonEmitter):
     """Kernels without rows: a tile is a block of elements."""
 
     axis = 0
@@ -64,7 +64,7 @@ class FlatEmitter(Emitter):
         return self.tile
 
 
-class RowEmitter(Emitter):
+class TritonRowEmitter(TritonEmitter):
     """A tile is some rows, whole or a block of each."""
 
     axis = 1
@@ -275,7 +275,7 @@ class RowEmitter(Emitter):
         self.out.add(f"{running} = {self.update(scan.op, running, all_of_it)}")
 
 
-class TurnedEmitter(Emitter):
+class TurnedEmitter(TritonEmitter):
     """Some of what is read lies along another axis than the last: a tile has elements along both."""
 
     axis = 1

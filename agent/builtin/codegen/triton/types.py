@@ -61,7 +61,7 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-class Lines(text.Lines):
+class PythonLines(text.Lines):
     """Python, whose blocks only go by their indentation."""
 
     def open(self, head: str) -> None:
