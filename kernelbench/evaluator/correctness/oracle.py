@@ -102,7 +102,7 @@ class Oracle:
         self._long_sums = True  # until it is known
         self._columns = [columns_differ(output) for output in run(tensors)]
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
-        self.lender: MemoryExporter | None = None  # on a GPU
+        self.exporter: MemoryExporter | None = None  # on a GPU
         self._mutations: MutationTrials | None = None
         self._first = tensors
         outputs = self.reference.outputs
@@ -205,8 +205,8 @@ class Oracle:
         self.memory = {"readback": Arena(readback_fd, readback_bytes)}
 
     def attach_device(self, slots: int, cache_bytes: int) -> None:
-        self.lender = MemoryExporter(self.layout, slots, self.device, cache_bytes)
-        self.slots, self.memory = self.lender.slots, self.lender.held
+        self.exporter = MemoryExporter(self.layout, slots, self.device, cache_bytes)
+        self.slots, self.memory = self.exporter.slots, self.exporter.held
 
     def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
         """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there.
@@ -528,7 +528,8 @@ def serve(channel: Channel) -> None:
                 assert oracle is not None
                 if do == "attach":
                     message |= {"inputs_fd": fds[0], "readback_fd": fds[1]}
-                answer = getattr(oracle if hasattr(oracle, do) else oracle.lender, do)(**message)
+                asked = oracle.exporter if message.pop("of", None) == "exporter" else oracle
+                answer = getattr(asked, do)(**message)
         except TaskFault as fault:
             answer = {"error_type": "TaskFault", "error_text": str(fault)[:2000], "fix": fault.fix}
         except Exception as error:  # noqa: BLE001 - task code may raise anything

@@ -1,5 +1,6 @@
 """The referee's side of the oracle: what it is asked, and what outputs of stopped workers it compares."""
 
+import functools
 import json
 import logging
 import secrets
@@ -155,7 +156,8 @@ class OracleClient:
             host.inputs.seal()
         else:
             self._ask("attach_device", slots=slots, cache_bytes=cache_bytes)
-            self.memory = DeviceMemory(self._ask, self.device, heap_bytes, aside_bytes, slots)
+            ask = functools.partial(self._ask, of="exporter")
+            self.memory = DeviceMemory(ask, self.device, heap_bytes, aside_bytes, slots)
 
     def close(self) -> None:
         self._worker.close()

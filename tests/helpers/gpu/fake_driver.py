@@ -1,0 +1,108 @@
+"""A GPU for machines without one: a driver of the tests' own behind the real cuda-bindings.
+
+    with fake_driver(tmp_path) as page:
+        page.fail("cuMemCreate", OUT_OF_MEMORY, times=2)
+
+It is loaded in the place of libcuda.so.1 by whoever imports `fake_gpu`, a module that lies in a folder of
+PYTHONPATH as long as the block lasts: the evaluator's fork server, see `tests.helpers.gpu.evaluating`.
+"""
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import os
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+OUT_OF_MEMORY, ILLEGAL_ADDRESS, NOT_SUPPORTED = 2, 700, 801
+_FAULTS, _PROCESSES = 8, 256
+
+
+class Fault(ctypes.Structure):
+    """A call that fails: after `after` calls that work, `times` times; for ever if that is negative."""
+
+    _fields_ = (("call", ctypes.c_char * 48), ("error", ctypes.c_int32), ("after", ctypes.c_int32),
+                ("times", ctypes.c_int32), ("unused", ctypes.c_int32))  # fmt: skip
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (("alive", ctypes.c_char * 40), ("busy_until_ns", ctypes.c_int64),
+                ("gone_at_ns", ctypes.c_int64), ("bytes", ctypes.c_int64))  # fmt: skip
+
+
+class Page(ctypes.Structure):
+    """What all processes share of the device; the driver's own view is in fake_libcuda.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("ready", "memory_bytes", "sync_ns", "launch_ns", "teardown_ns",
+                                              "driver_version", "launches", "unused")),
+        ("faults", Fault * _FAULTS),
+        ("processes", _Process * _PROCESSES),
+    )  # fmt: skip
+
+    def fail(self, call: str, error: int, after: int = 0, times: int = 1) -> None:
+        """Have a call of the driver fail, of whichever process comes first."""
+        fault = next(fault for fault in self.faults if not fault.error)
+        fault.call, fault.after, fault.times = call.encode(), after, times
+        fault.error = error
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of the device that is in use, if no process has ended since it was last asked for some."""
+        return sum(process.bytes for process in self.processes)
+
+
+def cuda_headers() -> Path:
+    """Folder of cuda.h, which Triton brings along."""
+    spec = find_spec("triton")
+    assert spec is not None and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]) / "backends" / "nvidia" / "include"
+
+
+@functools.cache
+def library() -> Path:
+    """The driver, built: libcuda.so.1."""
+    built = Path(mkdtemp(prefix="fake-libcuda-")) / "libcuda.so.1"
+    words = [
+        "gcc",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Werror",
+        "-Wl,-soname,libcuda.so.1",
+        "-I",
+        str(cuda_headers()),
+    ]
+    subprocess.run([*words, "-o", str(built), str(HERE / "fake_libcuda.c"), "-lpthread", "-ldl"], check=True)
+    built.parent.chmod(0o755)
+    return built
+
+
+@contextlib.contextmanager
+def fake_driver(folder: Path, memory_bytes: int = 8 << 30) -> Iterator[Page]:
+    """Have a device with so much memory in the block, for processes that import `fake_gpu`."""
+    file = folder / "page"
+    file.write_bytes(bytes(ctypes.sizeof(Page)))
+    (folder / "fake_gpu.py").write_text(
+        f"import os\nos.environ['FAKE_CUDA_PAGE'] = {str(file)!r}\nos.environ['FAKE_CUDA'] = {str(library())!r}\n"
+        f"import sys\nsys.path.append({str(ROOT)!r})\nimport tests.helpers.gpu.fake_torch\n"
+    )
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [before])])
+    with file.open("r+b") as opened:
+        page = Page.from_buffer(mmap.mmap(opened.fileno(), 0))  # which closes it with the page
+    page.memory_bytes, page.driver_version = memory_bytes, 13000
+    try:
+        yield page
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

@@ -1,0 +1,183 @@
+"""torch with a GPU whose memory is the host's and whose driver is the tests' own.
+
+Importing it, as `fake_gpu` does, loads that driver and makes torch pretend for the rest of the process. A
+computing call of torch takes its time on the CPU, and OPERATOR_NS on the device's timeline beside.
+"""
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import torch
+from torch.utils import _pytree as pytree
+
+from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu, properties
+from kernelwright.kernelbench.evaluator.timing import ceilings
+
+OPERATOR_NS = 2000
+CHIP = "sm_90"
+# Measuring them would take minutes on a CPU, and say nothing of this one.
+CEILINGS = {"copy_bytes_s": 3e12, "cached_copy_bytes_s": 6e12, "fp32_flops_s": 5e13, "disturbed": None}
+
+_library = ctypes.CDLL(os.environ["FAKE_CUDA"], mode=ctypes.RTLD_GLOBAL)
+_work = _library.fake_work
+_work.argtypes, _work.restype = [ctypes.c_int64], None
+
+
+def busy(us: float) -> None:
+    """Launch a kernel that takes so long and computes nothing."""
+    _work(int(1000 * us))
+
+
+def lose_context(error: int = 700) -> None:
+    """Have every later call of the driver fail, as after an illegal access."""
+    _library.fake_lose(error)
+
+
+def _driver(name: str, *arguments: Any) -> Any:
+    """Call the driver through cuda-bindings, as torch does; a failure is torch's."""
+    from cuda.bindings import driver
+
+    error, *results = getattr(driver, name)(*arguments)
+    if int(error):
+        kind = torch.OutOfMemoryError if int(error) == 2 else torch.AcceleratorError
+        raise kind(f"CUDA error: {driver.cuGetErrorString(error)[1].decode()} ({name})")
+    return results[0] if results else None
+
+
+def set_device(_: Any) -> None:
+    if _driver("cuCtxGetCurrent") is None or not int(_driver("cuCtxGetCurrent")):
+        _driver("cuInit", 0)
+        _driver("cuCtxSetCurrent", _driver("cuDevicePrimaryCtxRetain", 0))
+
+
+def synchronize(_: Any = None) -> None:
+    set_device(0)
+    _driver("cuCtxSynchronize")
+
+
+class Event:
+    def __init__(self, enable_timing: bool = False, **_: Any) -> None:
+        set_device(0)
+        self.event = _driver("cuEventCreate", 0)
+
+    def record(self, _: Any = None) -> None:
+        _driver("cuEventRecord", self.event, 0)
+
+    def synchronize(self) -> None:
+        _driver("cuEventSynchronize", self.event)
+
+    def elapsed_time(self, end: "Event") -> float:
+        return float(_driver("cuEventElapsedTime", self.event, end.event))
+
+
+class CUDAGraph:
+    """A graph that calls again what was called while it was captured."""
+
+    capturing: "CUDAGraph | None" = None
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., Any], Any, Any, Any]] = []
+
+    def capture_begin(self, *_: Any, **__: Any) -> None:
+        CUDAGraph.capturing = self
+
+    def capture_end(self) -> None:
+        CUDAGraph.capturing = None
+
+    def replay(self) -> None:
+        for call, args, kwargs, made in self.calls:
+            again = call(*args, **kwargs)
+            for to, result in zip(_tensors(made), _tensors(again), strict=True):
+                if to.data_ptr() != result.data_ptr():
+                    to.copy_(result)
+
+
+@contextlib.contextmanager
+def graph(captured: CUDAGraph, *_: Any, **__: Any) -> Iterator[None]:
+    captured.capture_begin()
+    try:
+        yield
+    finally:
+        captured.capture_end()
+
+
+class _Pool:
+    """A pool of memory that nothing is taken from: outputs are copied to where the referee finds them."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def allocator(self) -> None:
+        return None
+
+
+class FakeTorch(TorchOnGpu):
+    def __enter__(self) -> Self:
+        super().__enter__()
+        cuda: Any = torch.cuda
+        replaced: dict[str, Any] = {
+            "set_device": set_device,
+            "synchronize": synchronize,
+            "Event": Event,
+            "CUDAGraph": CUDAGraph,
+            "graph": graph,
+            "MemPool": _Pool,
+            "use_mem_pool": lambda *_: contextlib.nullcontext(),
+            "mem_get_info": lambda *_: _driver("cuMemGetInfo"),
+            "get_device_properties": _properties,
+            "default_generators": (torch.default_generator,),
+        }
+        for name, value in replaced.items():
+            setattr(cuda, name, value)
+        cuda.memory.CUDAPluggableAllocator = _Pool
+        return self
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.as_tensor and hasattr(args[0], "__cuda_array_interface__"):
+            return _view(**args[0].__cuda_array_interface__)
+        made = super().__torch_function__(func, types, args, kwargs)
+        if _computes(func, args, made):
+            set_device(0)
+            _work(OPERATOR_NS)
+            if CUDAGraph.capturing is not None:
+                CUDAGraph.capturing.calls.append((func, args, kwargs or {}, made))
+        return made
+
+
+def _properties(_: Any = None) -> Any:
+    set_device(0)
+    found = properties(CHIP)
+    found.total_memory, found.L2_cache_size = _driver("cuDeviceTotalMem", 0), 1 << 20
+    return found
+
+
+def _view(data: tuple[int, bool], shape: tuple[int], **_: Any) -> torch.Tensor:
+    """Bytes of the device's memory, which is the host's."""
+    memory = (ctypes.c_uint8 * shape[0]).from_address(data[0])
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def _tensors(made: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+
+
+def _computes(func: Callable[..., Any], args: Sequence[Any], made: Any) -> bool:
+    """Return True for what would be a kernel: a result in memory of its own, or one that is written over."""
+    name = getattr(func, "__name__", "")
+    if name.startswith("__") or not isinstance(made, (torch.Tensor, tuple, list)):
+        return False
+    results = _tensors(made)
+    if name.endswith("_"):
+        return bool(results)
+    with torch._C.DisableTorchFunction():
+        given = {tensor.untyped_storage().data_ptr() for tensor in _tensors(args)}
+        return any(result.untyped_storage().data_ptr() not in given for result in results)
+
+
+ceilings._measured = lambda *_: CEILINGS
+FakeTorch(CHIP).__enter__()
