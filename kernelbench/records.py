@@ -202,6 +202,7 @@ class Timing(Record):
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
     same_code: dict[str, str] = Field(default_factory=dict)  # baseline, not timed -> the one whose code it is
     device_us: float | None = None  # of the candidate, by CUDA events in its process: a report
+    clocks_differ: float | None = None  # time a call by the referee's clock over that by CUDA events
     clocks: GpuClocks | None = None
 
     @field_validator("compile_s", mode="before")

@@ -30,7 +30,7 @@ _MODES = {
 _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
 _PROCESS_BYTES = 1 << 29  # of a worker, beside its outputs
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
-_CALLS_ON_GPU = 8  # times as many, which take microseconds each
+_CALLS_ON_GPU = 32  # times as many, which take microseconds each
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
 # Of its memory, for the inputs, or outputs, of one worker. A worker takes 3.25 times that, the oracle twice
 # and what it holds of each worker's outputs: two slots of four baselines take 46 times.

@@ -48,6 +48,7 @@ _OF_ITS_OWN = (
     "not checked with other weights: its parameters match the reference's by neither name, shape nor value; "
     "name them as the reference does, and derive others from them in forward"
 )
+_CLOCKS_DIFFER = 0.1  # of the referee and a GPU, relatively, from which an evaluation says so
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
 
@@ -174,6 +175,8 @@ class Trial:
             but += f"; a call that comes alone takes {factor:.1f} times as long, which counts"
         if self.timings.busy:
             but += "; timed on a busy machine: every round was disturbed"
+        if (ratio := self.timings.clocks_differ) is not None and abs(ratio - 1) > _CLOCKS_DIFFER:
+            but += f"; the referee's clock gives {ratio:.2f} times the time of CUDA events"
         but += "".join(f"; {note}" for note in (*session.oracle.unvaried, *session.oracle.unchecked))
         return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget{but}"
 

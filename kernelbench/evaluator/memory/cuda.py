@@ -238,18 +238,18 @@ class MemoryExporter:
         self._eviction.add_(1)
         self._synchronize()
 
-    def probe_s(self) -> float:
+    def probe_s(self, probes: int = _PROBES) -> float:
         """Seconds that a small kernel takes, the median of some: many times more while others' kernels run.
 
         Contexts of different processes take turns on a GPU, unless MPS runs them together.
         """
         times = []
-        for _ in range(_PROBES):
+        for _ in range(probes):
             started = time.perf_counter()
             self._probe.add_(1)
             self._synchronize()
             times.append(time.perf_counter() - started)
-        return sorted(times)[_PROBES // 2]
+        return sorted(times)[probes // 2]
 
     def _synchronize(self) -> None:
         torch.cuda.synchronize(self.device)

@@ -253,15 +253,16 @@ class OutputDescriptor:
 def pack_outputs(
     calls: Sequence[Sequence["torch.Tensor"]],
     address: Callable[["torch.Tensor"], int],
-    device_s: float = math.nan,
+    device_s: Callable[[], float] = lambda: math.nan,
 ) -> bytes:
     """Pack the outputs of every call of a block as fixed-schema bytes; `address`: see `OutputDescriptor`.
 
-    `device_s`: seconds that the block took by the device's own clock.
+    `device_s`: gives the seconds that the block took by the device's own clock. It is asked last, as it may
+    wait for a device that computes while outputs are packed.
 
     Part of every timed call: a descriptor is created once for all tensors of a layout.
     """
-    parts = [_SECONDS.pack(device_s), _COUNT.pack(len(calls))]
+    parts = [_COUNT.pack(len(calls))]
     known: dict[object, tuple[bytes, bytes]] = {}
     for outputs in calls:
         parts.append(_COUNT.pack(len(outputs)))
@@ -271,7 +272,7 @@ def pack_outputs(
             if around is None:
                 around = known[key] = _around_address(tensor)
             parts += around[0], _ADDRESS.pack(address(tensor)), around[1]
-    return b"".join(parts)
+    return _SECONDS.pack(device_s()) + b"".join(parts)
 
 
 def _around_address(tensor: "torch.Tensor") -> tuple[bytes, bytes]:

@@ -35,13 +35,14 @@ class WorkerMemory(Protocol):
     slots: list[list[torch.Tensor]]  # the tensors of each slot of inputs
 
     def clock(self) -> Callable[[], float]:
-        """Start the device's own clock; called after `finish`, what it gives says how many seconds passed.
+        """Start the device's own clock.
 
-        NaN where there is no such clock. It stops when the outputs are there.
+        What it gives is called after `finish`: it waits for all that was launched, and returns the seconds
+        until the outputs were there; NaN where there is no such clock.
         """
 
     def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
-        """Return the outputs of calls, once all launches have ended, where the referee can find them."""
+        """Return the outputs of calls where the referee can find them once `clock` has waited for them."""
 
     def reclaim(self) -> None:
         """Tidy up between blocks, once outputs have been released."""
@@ -107,15 +108,20 @@ class Gpu:
     def clock(self) -> Callable[[], float]:
         start = torch.cuda.Event(enable_timing=True)
         start.record()
-        return lambda: start.elapsed_time(self._stop) / 1000
+
+        def stop() -> float:
+            torch.cuda.synchronize(self.device)
+            return float(start.elapsed_time(self._stop)) / 1000
+
+        return stop
 
     def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         self._stop.record()
-        torch.cuda.synchronize(self.device)
+        if all(self._is_inside(output) for outputs in calls for output in outputs):
+            return calls
+        torch.cuda.synchronize(self.device)  # they may come from another stream
         self._used = self._aside
-        moved = [[self._inside(output) for output in outputs] for outputs in calls]
-        torch.cuda.synchronize(self.device)
-        return moved
+        return [[self._inside(output) for output in outputs] for outputs in calls]
 
     def reclaim(self) -> None:
         """Free memory, between blocks, that waits for events of other streams.
@@ -135,7 +141,7 @@ class Gpu:
 
     def _inside(self, output: torch.Tensor) -> torch.Tensor:
         """Return the output, or a copy where nobody else could see it."""
-        if self._begin <= torch.Tensor.data_ptr(output) < self._end or not output.numel():
+        if self._is_inside(output):
             return output
         dense = TensorLayout.of(output.contiguous())
         after = self._used + rounded(dense.span_bytes, DEVICE_ALIGNMENT)
@@ -145,6 +151,9 @@ class Gpu:
         copy.copy_(output)
         self._used = after
         return copy
+
+    def _is_inside(self, output: torch.Tensor) -> bool:
+        return self._begin <= torch.Tensor.data_ptr(output) < self._end or not output.numel()
 
     def _enter(self) -> None:
         self._scope = torch.cuda.use_mem_pool(self._pool, self.device)

@@ -214,7 +214,7 @@ class DeviceMemory:
         )
 
     def is_idle(self) -> bool:
-        return self._usual(self._ask("probe_s"))
+        return self._usual(self._ask("probe_s", probes=1))  # in time that counts
 
     def _usual(self, probe_s: float) -> bool:
         return probe_s < _BUSY * self._usual_s + _BUSY_S

@@ -107,7 +107,27 @@ class Timings:
 
     @property
     def fixed_s(self) -> float:
-        return float(np.median(self.empty_s))
+        """Seconds that a block costs, apart from its calls.
+
+        On a GPU, whose end of work is seen by another process, it may cost more after work than after none:
+        then by eager, which has no part in what a candidate could gain, in blocks of N and of 2N calls.
+        """
+        empty_s = float(np.median(self.empty_s))
+        return max([empty_s, *self._beyond_calls_s()]) if self.by_device else empty_s
+
+    @property
+    def by_device(self) -> bool:
+        """True if blocks were also timed by a device's own clock."""
+        return all(math.isfinite(block.device_s) for block in self.blocks["eager"][:1])
+
+    def _beyond_calls_s(self) -> list[float]:
+        """Return what is left of eager's blocks where the line through N and 2N calls meets none, if known."""
+        found = [
+            short.seconds - short.calls * (long.seconds - short.seconds) / (long.calls - short.calls)
+            for short, long in zip(self.blocks["eager"][::2], self.blocks["eager"][1::2], strict=False)
+            if long.calls == 2 * short.calls and long.messages == short.messages == 1
+        ]
+        return [float(np.median(found))] if found else []
 
     @property
     def alone(self) -> Alone:
@@ -155,6 +175,16 @@ class Timings:
 
     def time_us(self, worker: str) -> Interval:
         return self._by_process([worker], lambda seconds: 1e6 * seconds)
+
+    @property
+    def clocks_differ(self) -> float | None:
+        """Time a call by the referee's clock over that by the device's, the further from 1 of two workers'."""
+        found = [
+            self.time_us(worker).median / device_us
+            for worker in ("candidate", "eager")
+            if (device_us := self.device_us(worker))
+        ]
+        return max(found, key=lambda ratio: abs(math.log(ratio)), default=None)
 
     def device_us(self, worker: str) -> float | None:
         """Return the median time a call by the device's own clock, as the worker read it."""

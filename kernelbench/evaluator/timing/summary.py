@@ -44,6 +44,7 @@ def timing(timings: Timings, clocks: Sequence[GpuClocks], baselines: Baselines) 
         failed_baselines=dict(baselines.failed),
         same_code=dict(baselines.same_code),
         device_us=timings.device_us("candidate"),
+        clocks_differ=timings.clocks_differ,
         clocks=next(iter(clocks), None),
     )
 

@@ -59,39 +59,39 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lender(on_host: None) -> MemoryExporter:
+def exporter(on_host: None) -> MemoryExporter:
     return MemoryExporter(LAYOUT, 4, CPU, 1 << 20)
 
 
-def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: MemoryExporter) -> None:
-    close(lender.describe(0, SIZE))
-    close(lender.describe(1, SIZE))
-    lender.slots[2][0].copy_(torch.arange(15.0).view(3, 5))
+def test_every_worker_gets_its_own_copy_of_what_is_filled(exporter: MemoryExporter) -> None:
+    close(exporter.describe(0, SIZE))
+    close(exporter.describe(1, SIZE))
+    exporter.slots[2][0].copy_(torch.arange(15.0).view(3, 5))
     for number in range(2):
-        assert lender.deliver(number, [2], False) > 0
-    for loan in lender._loans.values():
-        assert torch.equal(LAYOUT.views(loan.inputs, 2)[0], lender.slots[2][0])
-    LAYOUT.views(lender._loans[0].inputs, 2)[1][3] = 1
-    assert not lender.unchanged(0, [2]) and lender.unchanged(1, [2])
-    assert lender.unchanged(0, [1, 3])
+        assert exporter.deliver(number, [2], False) > 0
+    for loan in exporter._loans.values():
+        assert torch.equal(LAYOUT.views(loan.inputs, 2)[0], exporter.slots[2][0])
+    LAYOUT.views(exporter._loans[0].inputs, 2)[1][3] = 1
+    assert not exporter.unchanged(0, [2]) and exporter.unchanged(1, [2])
+    assert exporter.unchanged(0, [1, 3])
 
 
-def test_a_worker_that_comes_later_finds_what_was_filled_before(lender: MemoryExporter) -> None:
-    lender.slots[1][1].fill_(9)
-    close(lender.describe(0, SIZE))
-    assert lender.unchanged(0, range(4))
+def test_a_worker_that_comes_later_finds_what_was_filled_before(exporter: MemoryExporter) -> None:
+    exporter.slots[1][1].fill_(9)
+    close(exporter.describe(0, SIZE))
+    assert exporter.unchanged(0, range(4))
 
 
-def test_what_is_held_does_not_change_any_more(lender: MemoryExporter) -> None:
-    close(lender.describe(5, SIZE))
-    heap = lender._loans[5].heap.bytes
+def test_what_is_held_does_not_change_any_more(exporter: MemoryExporter) -> None:
+    close(exporter.describe(5, SIZE))
+    heap = exporter._loans[5].heap.bytes
     heap[1024:1034] = torch.arange(10, dtype=torch.uint8)
-    lender.hold(5, [[1024, 10, 64]], 128)
+    exporter.hold(5, [[1024, 10, 64]], 128)
     heap.zero_()
-    seen = lender.held[5].tensor(TensorLayout("uint8", (10,), (1,)), 64)
+    seen = exporter.held[5].tensor(TensorLayout("uint8", (10,), (1,)), 64)
     assert torch.equal(seen, torch.arange(10, dtype=torch.uint8))
-    lender.take_back(5)
-    assert 5 not in lender.held
+    exporter.take_back(5)
+    assert 5 not in exporter.held
 
 
 def close(told: dict[str, Any]) -> None:
@@ -102,11 +102,11 @@ def close(told: dict[str, Any]) -> None:
 class Asked:
     """The oracle, asked in this process."""
 
-    def __init__(self, lender: MemoryExporter) -> None:
-        self.lender = lender
+    def __init__(self, exporter: MemoryExporter) -> None:
+        self.exporter = exporter
 
     def __call__(self, do: str, **message: Any) -> Any:
-        return getattr(self.lender, do)(**message)
+        return getattr(self.exporter, do)(**message)
 
 
 class Workers:
@@ -122,8 +122,8 @@ def output(address: int, *shape: int) -> OutputDescriptor:
 
 
 @pytest.fixture
-def memory(lender: MemoryExporter) -> DeviceMemory:
-    return DeviceMemory(Asked(lender), "cuda:0", SIZE, SIZE, 4)
+def memory(exporter: MemoryExporter) -> DeviceMemory:
+    return DeviceMemory(Asked(exporter), "cuda:0", SIZE, SIZE, 4)
 
 
 def lend(memory: DeviceMemory) -> Any:
@@ -134,9 +134,9 @@ def lend(memory: DeviceMemory) -> Any:
     return made
 
 
-def test_outputs_are_found_where_they_are_held(lender: MemoryExporter, memory: DeviceMemory) -> None:
+def test_outputs_are_found_where_they_are_held(exporter: MemoryExporter, memory: DeviceMemory) -> None:
     made = lend(memory)
-    heap = lender._loans[0].heap
+    heap = exporter._loans[0].heap
     values = torch.rand(2, 8, 4)
     outputs = [[output(4096 * (i + 1), 8, 4)] for i in range(2)]
     for value, (one,) in zip(values, outputs, strict=True):
@@ -145,11 +145,11 @@ def test_outputs_are_found_where_they_are_held(lender: MemoryExporter, memory: D
     heap.bytes.zero_()
     for value, call in zip(values, outputs, strict=True):
         ((number, offset, layout),) = memory.place(made, call)
-        seen = lender.held[number].tensor(TensorLayout.from_json(layout), offset)  # type: ignore[index, arg-type]
+        seen = exporter.held[number].tensor(TensorLayout.from_json(layout), offset)  # type: ignore[index, arg-type]
         assert torch.equal(seen, value)
     part = output(outputs[1][0].address + 2 * 4 * 4, 3, 4)  # rows 2 to 4
     ((number, offset, layout),) = memory.place(made, [part])
-    seen = lender.held[number].tensor(TensorLayout.from_json(layout), offset)  # type: ignore[index, arg-type]
+    seen = exporter.held[number].tensor(TensorLayout.from_json(layout), offset)  # type: ignore[index, arg-type]
     assert torch.equal(seen, values[1, 2:5])
 
 
@@ -161,11 +161,11 @@ def test_an_output_where_none_can_be_is_a_forged_one(memory: DeviceMemory) -> No
         assert refused.value.verdict is Verdict.cheating
 
 
-def test_the_memory_of_workers_that_ended_is_taken_back(lender: MemoryExporter, memory: DeviceMemory) -> None:
+def test_the_memory_of_workers_that_ended_is_taken_back(exporter: MemoryExporter, memory: DeviceMemory) -> None:
     first = lend(memory)
     first.closed = True
     lend(memory)
-    assert list(lender._loans) == [1]
+    assert list(exporter._loans) == [1]
 
 
 def test_an_oracle_compares_outputs_that_lie_in_device_memory(
@@ -175,13 +175,13 @@ def test_an_oracle_compares_outputs_that_lie_in_device_memory(
     with torch.no_grad():
         oracle = Oracle(REFERENCE.replace("512", "16"), "fp32", 7, True)
         oracle.attach_device(slots=3, cache_bytes=1 << 20)
-        assert oracle.lender is not None
-        memory = DeviceMemory(Asked(oracle.lender), "cuda:0", 1 << 20, 1 << 20, 3)
+        assert oracle.exporter is not None
+        memory = DeviceMemory(Asked(oracle.exporter), "cuda:0", 1 << 20, 1 << 20, 3)
         made = lend(memory)
         oracle.fill([1], [3], "task")
         memory.reveal(made, [1], False)
         assert oracle.expect(1, None, True)["usable"]
-        loan = oracle.lender._loans[0]
+        loan = oracle.exporter._loans[0]
         right = oracle.reference.model(*oracle.layout.views(loan.inputs, 1))
         told = output(512, *right.shape)
         loan.heap.tensor(told.layout, 512).copy_(right)

@@ -19,7 +19,7 @@ from kernelwright.kernelbench.evaluator.memory.layout import (
 
 def test_descriptors_survive_the_wire() -> None:
     calls = [[torch.randn(3, 4).T, torch.arange(5)], [torch.randn(4, 3)], [], [torch.zeros(2, 0)]]
-    found, seconds = unpack_outputs(pack_outputs(calls, torch.Tensor.data_ptr, 0.25))
+    found, seconds = unpack_outputs(pack_outputs(calls, torch.Tensor.data_ptr, lambda: 0.25))
     assert seconds == 0.25
     for sent, received in zip(calls, found, strict=True):
         assert [d.layout for d in received] == [TensorLayout.of(t) for t in sent]
