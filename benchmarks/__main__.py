@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from benchmarks.agent import feedback, knobs, scheduling
-from benchmarks.compiler import draw, emulated, first, fusion, plot, profiles, suite, summary, upstream
+from benchmarks.compiler import (
+    draw,
+    emulated,
+    first,
+    fusion,
+    plot,
+    profiles,
+    regression,
+    suite,
+    summary,
+    upstream,
+)
 from benchmarks.evaluator import (
     aa,
     disturbance,
@@ -28,7 +39,7 @@ WITHOUT_CHECKOUT = (
     *(aa, efforts, guards, turnaround, layers, disturbance, throughput, scheduling, rejections, mutations),
     *(suite, verification, summary, plot, first, fusion, feedback, profiles, wrapper, kernels, emulated),
 )
-OTHERS = (draw, upstream, knobs)  # need a checkout of KernelBench, or runs that are named
+OTHERS = (draw, upstream, knobs, regression)  # need a checkout of KernelBench, runs that are named, a commit
 
 app = typer.Typer(help=__doc__, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 

@@ -1,0 +1,106 @@
+"""Kernels of an earlier commit and of this checkout, measured beside each other.
+
+    python -m benchmarks regression COMMIT
+
+Each commit writes its own kernels of twenty level 1 tasks, with its own tuner, in a run that is kept in runs/
+and resumed. Then this checkout's referee measures four of each task in turns: the first candidate and the
+winner of either. "Earned" is what the tuner's winner has over the first candidate, so measured afresh, not
+chosen for what it came to. Machine: CPU, quiet. Time: 60 minutes (estimate). Writes cpu/regression.md.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.publishing import log, publish
+from benchmarks.runs import make_run
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.evaluator import EFFORTS, Measurement, Referee
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.summary import best_attempt
+
+_TASKS = 20
+_HEADER = ("task", "{commit}: first", "winner", "now: first", "winner", "now / {commit}", "earned")
+
+
+def run(
+    commit: Annotated[str, typer.Argument(help="Commit whose kernels are held against this checkout's.")],
+    rounds: Annotated[int, typer.Option(help="Candidates for each task.")] = 6,
+    repeats: Annotated[int, typer.Option(help="Measurements of each kernel.")] = 3,
+) -> None:
+    every = sources.resolve([], suite="builtin:level1")
+    tasks = every[:: len(every) // _TASKS][:_TASKS]
+    words = [*(task.id for task in tasks), "--rounds", str(rounds), "--effort", "quick"]
+    folders = [Path("runs") / f"bench-regression-{name}" for name in (commit, "now")]
+    _run_of(commit, words, folders[0].resolve())
+    make_run(words, folders[1])
+    rows, ratios, gains = [], list[float](), list[float]()
+    with Referee.start(cache=cache_folder()) as referee:
+        for task in tasks:
+            kernels = [kernel for folder in folders for kernel in _kernels(folder, task)]
+            measured = _measured(referee, task, kernels, repeats)
+            old, first, new = measured[1], measured[2], measured[3]
+            if old and first and new:
+                ratios.append(new / old)
+                gains.append(new / first)
+            rows.append((task.id, *map(_times, measured), _ratio(new, old), _ratio(new, first)))
+            log(" | ".join(rows[-1]))
+        machine = referee.target.fingerprint
+    mean = statistics.geometric_mean
+    rows.append(
+        (f"geometric mean of {len(ratios)}", "", "", "", "", f"{mean(ratios):.3f}", f"{mean(gains):.3f}")
+    )
+    header = [cell.format(commit=commit) for cell in _HEADER]
+    title = f"Speedups over eager of the kernels of {commit} and of now, in one session"
+    publish("regression", title, header, rows, machine)
+
+
+def _run_of(commit: str, words: Sequence[str], out: Path) -> None:
+    """Make or resume a run with the code of a commit, checked out below runs/."""
+    tree = Path("runs").resolve() / f"commit-{commit}"
+    if not tree.exists():
+        archive = subprocess.run(["git", "archive", commit], stdout=subprocess.PIPE, check=True)
+        tree.mkdir(parents=True)
+        subprocess.run(["tar", "-x", "-C", str(tree)], input=archive.stdout, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    given = ["--resume", str(out)] if (out / "run.db").exists() else [*words, "--out", str(out)]
+    command = [sys.executable, "-m", "kernelwright", "run", *given]
+    subprocess.run(command, cwd=tree, env=environment, check=True)
+
+
+def _kernels(folder: Path, task: Task) -> tuple[Candidate | None, Candidate | None]:
+    """Return the first candidate that a run had of a task, and its winner."""
+    with RunDatabase.open(folder, read_only=True) as database:
+        attempts = database.attempts(task.id)
+    best = best_attempt(attempts)
+    return (attempts[0].candidate if attempts else None, best.candidate if best is not None else None)
+
+
+def _measured(
+    referee: Referee, task: Task, kernels: Sequence[Candidate | None], repeats: int
+) -> list[float | None]:
+    """Return each kernel's median speedup over eager; equal kernels are measured once."""
+    speedups: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        for kernel in {kernel.sha256: kernel for kernel in kernels if kernel is not None}.values():
+            evaluation = referee.evaluate(task, kernel, Measurement(("eager",), EFFORTS["quick"]))
+            if evaluation.speedup is not None and evaluation.speedup.eager is not None:
+                speedups.setdefault(kernel.sha256, []).append(evaluation.speedup.eager.median)
+    found = [speedups.get(kernel.sha256) if kernel is not None else None for kernel in kernels]
+    return [statistics.median(values) if values else None for values in found]
+
+
+def _times(speedup: float | None) -> str:
+    return f"{speedup:.2f}×" if speedup is not None else "-"
+
+
+def _ratio(new: float | None, old: float | None) -> str:
+    return f"{new / old:.3f}" if new and old else "-"
