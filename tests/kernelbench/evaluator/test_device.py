@@ -161,7 +161,9 @@ def test_an_output_where_none_can_be_is_a_forged_one(memory: DeviceMemory) -> No
         assert refused.value.verdict is Verdict.cheating
 
 
-def test_the_memory_of_workers_that_ended_is_taken_back(exporter: MemoryExporter, memory: DeviceMemory) -> None:
+def test_the_memory_of_workers_that_ended_is_taken_back(
+    exporter: MemoryExporter, memory: DeviceMemory
+) -> None:
     first = lend(memory)
     first.closed = True
     lend(memory)

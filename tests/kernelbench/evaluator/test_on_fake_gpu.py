@@ -15,7 +15,9 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdic
 from tests.helpers.gpu.evaluating import gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
 
-BRIEF = Measurement(("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0))
+BRIEF = Measurement(
+    ("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0, block_share=0.05)
+)
 REFERENCE = """
 import torch
 from torch import nn
@@ -65,7 +67,7 @@ def candidate_of(returned: str = RIGHT, before: str = "busy(10)") -> Candidate:
 @pytest.fixture(scope="module")
 def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Referee, Page]]:
     folder = tmp_path_factory.mktemp("gpu")
-    with gpu_referee(folder, folder / "cache", limits=Limits(call_s=3.0)) as made:
+    with gpu_referee(folder, folder / "cache", limits=Limits(build_s=10.0, call_s=2.0)) as made:
         yield made
 
 
@@ -111,8 +113,14 @@ def test_a_kernel_that_never_ends_is_a_timeout_and_leaves_the_device_free(evalua
     assert evaluated(candidate_of()).verdict is Verdict.correct
 
 
+def test_work_after_the_answer_counts(evaluated) -> None:  # type: ignore[no-untyped-def]
+    before = "busy(500); torch.cuda.synchronize = lambda *_: None"
+    found = evaluated(candidate_of(before=before))
+    assert found.verdict is Verdict.correct and found.timing.candidate_us.median > 450, found.reason
+
+
 def test_kernels_that_outlive_their_block_are_cheating(evaluated) -> None:  # type: ignore[no-untyped-def]
-    before = "busy(50_000); torch.cuda.synchronize = lambda *_: None"
+    before = "busy(1e15); torch.cuda.synchronize = lambda *_: None"
     found = evaluated(candidate_of(before=before))
     assert found.verdict is Verdict.cheating and "still running" in found.reason, found.reason
 
@@ -133,7 +141,11 @@ def test_a_full_device_is_said_in_one_line(evaluated, page: Page) -> None:  # ty
 @pytest.mark.parametrize("sync_us", [0, 500, 2000])
 @pytest.mark.parametrize(("us", "ratio"), [(20, 1.0), (20, 2.0), (200, 1.2), (200, 10.0), (5000, 2.0)])
 def test_the_speedup_is_the_ratio_of_what_kernels_take(
-    evaluated, page: Page, sync_us: int, us: float, ratio: float  # type: ignore[no-untyped-def]
+    evaluated,
+    page: Page,
+    sync_us: int,
+    us: float,
+    ratio: float,  # type: ignore[no-untyped-def]
 ) -> None:
     page.sync_ns = 1000 * sync_us
     found = evaluated(candidate_of("x + 1.0", f"busy({us})"), task_of(us * ratio), EAGER)
