@@ -7,7 +7,6 @@ outputs lie, and the referee reads them there after stopping the process.
 """
 
 import contextlib
-import math
 import os
 import pickle
 import random
