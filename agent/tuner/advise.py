@@ -15,7 +15,6 @@ from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.gaussian_process import Posterior, is_reference, measured, timed
 from kernelwright.agent.tuner.posterior import (
     Expectations,
-    GainRanking,
     kernel_of,
     name_of,
     posterior,
@@ -73,19 +72,16 @@ class RulesJudge:
         rounds: int | None = None,
         memory: Expectations | None = None,
         hold: Set[str] = frozenset(),
-        ranking: GainRanking | None = None,
         worth_a_try: float = WORTH_A_TRY,
         near_ceiling: float = NEAR_CEILING,
     ) -> None:
         """Judge a task of at most this many `rounds`, the last of them the reference if that is the fastest.
 
-        `hold`: knobs that stay as they are, by their names without the kernel. `ranking`: what to expect
-        before anything is measured. `worth_a_try`: the expected gain, and `near_ceiling`: the share of the
-        speed of light, at which it gives up.
+        `hold`: knobs that stay as they are, by their names without the kernel. `worth_a_try`: the expected
+        gain, and `near_ceiling`: the share of the speed of light, at which it gives up.
         """
         self._rounds = rounds
         self._hold = hold
-        self._ranking = ranking
         self._worth_a_try, self._near_ceiling = worth_a_try, near_ceiling
         self._memory = memory
 
@@ -94,8 +90,8 @@ class RulesJudge:
         known = timed(history)
         if not known:
             return _retreat(history, self._hold)
-        best = known[posterior(task, history, self._memory, self._ranking).best]
-        model = posterior(task, history, self._memory, self._ranking, best)
+        best = known[posterior(task, history, self._memory).best]
+        model = posterior(task, history, self._memory, best)
         [speed] = model.speeds([best.candidate.schedule])
         instead = fallback_advice(best, history) if speed < 0 else None
         if instead is not None and self._rounds is not None and len(history) + 1 >= self._rounds:

@@ -25,20 +25,6 @@ class Expectations(Protocol):
         ...
 
 
-class GainRanking(Protocol):
-    """Guesses, before anything is built."""
-
-    def gains(
-        self,
-        task: Task,
-        history: Sequence[Attempt],
-        best: Mapping[str, str],
-        schedules: Sequence[Mapping[str, str]],
-    ) -> Sequence[float]:
-        """Return time before / after of going from the `best` schedule to each; empty if nothing is known."""
-        ...
-
-
 class PosteriorRanker:
     """Ranker of the builtin coder's candidates: all that share knobs with one inform its estimate."""
 
@@ -56,7 +42,6 @@ def posterior(
     task: Task,
     history: Sequence[Attempt],
     memory: Expectations | None = None,
-    ranking: GainRanking | None = None,
     best: Attempt | None = None,
 ) -> Posterior:
     """Return the posterior of schedules; one in `history` must be timed.
@@ -75,10 +60,6 @@ def posterior(
         return reach(knob, rule.spread if rule is not None else _HARDLY, profiled)
 
     def before(schedules: Sequence[Mapping[str, str]]) -> Sequence[float]:
-        if ranking is not None:
-            ranked = ranking.gains(task, history, chosen, schedules)
-            if ranked:
-                return [math.log(gain) for gain in ranked]
         return [
             sum(
                 likely.get(f"{name_of(knob)}={value}", 0.0)
