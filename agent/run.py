@@ -21,7 +21,7 @@ from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.search import Search, Team
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
-from kernelwright.agent.tuner.posterior import PosteriorRanker
+from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.lessons.lessons import Effect
@@ -67,7 +67,7 @@ class Run:
             baselines=config.evaluation.compared_with,
             recorder=DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory),
             out_of_time=self._no_more_rounds,
-            ranker=PosteriorRanker(),
+            estimates=expected_speedups,
         )
 
     def execute(self) -> bool:

@@ -42,10 +42,9 @@ class LessonMemory:
 
     def lines(self, task: Task, seen: int, language: Language) -> tuple[str, ...]:
         """Return the lessons once `seen` attempts at the task are known; repeatable."""
-        with self._lock:
-            return self._tell(
-                task, f"{seen} {language}", lambda: lines_for(task, language, self._chip, self._effects)
-            )
+        return self._tell(
+            task, f"{seen} {language}", lambda: lines_for(task, language, self._chip, self._effects)
+        )
 
     def expectations(self, task: Task, history: Sequence[Attempt]) -> dict[str, Expectation]:
         """Return the effects of techniques in tasks of the same class, as known after the `history`."""
@@ -57,13 +56,14 @@ class LessonMemory:
             found = expectations(task, language, self._chip, moved, self._effects)
             return tuple(f"{name} {e.mean!r} {e.count}" for name, e in sorted(found.items()))
 
-        with self._lock:
-            told = [line.rsplit(" ", 2) for line in self._tell(task, f"{len(history)} expectations", lines)]
+        told = [line.rsplit(" ", 2) for line in self._tell(task, f"{len(history)} expectations", lines)]
         return {name: Expectation(float(mean), int(count)) for name, mean, count in told}
 
     def _tell(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        told = self._told.setdefault(task.id, {})
-        if key not in told:
-            told[key] = lines()
-            self._database.record_lessons(task.id, told)
-        return told[key]
+        """Return the lines recorded for a task under this key; else record the new `lines`."""
+        with self._lock:
+            told = self._told.setdefault(task.id, {})
+            if key not in told:
+                told[key] = lines()
+                self._database.record_lessons(task.id, told)
+            return told[key]

@@ -38,8 +38,8 @@ class FromJudge:
         attempt: Attempt | None = self._shown(start)
         while attempt is not None and len(trace) < LONGEST:
             history = [*(each for each, _ in trace), attempt]
-            known = posterior(table.task, history)
-            trace.append((attempt, timed(history)[known.best].candidate.sha256))
+            best = timed(history)[posterior(history).best]
+            trace.append((attempt, best.candidate.sha256))
             advice = judge.advise(table.task, history)
             followed = advice is not None and "kernels" not in advice.schedule
             attempt = self._shown(table.follow(history, advice)) if advice is not None and followed else None
