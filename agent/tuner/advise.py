@@ -58,7 +58,7 @@ class _Step:
         return {**self.parent.candidate.schedule, self.move.knob: self.move.new}
 
 
-class Memory(Protocol):
+class Expectations(Protocol):
     """Memory of other tasks."""
 
     def expectations(self, task: Task, history: Sequence[Attempt]) -> Mapping[str, Expectation]:
@@ -71,7 +71,7 @@ class RulesJudge:
     """Advice for candidates of the builtin coder. It holds no state: it knows the history, and the memory."""
 
     rounds: int | None = None  # of a task; the last of them is the reference if that is the fastest
-    memory: Memory | None = None
+    memory: Expectations | None = None
     hold: Set[str] = frozenset()  # knobs that stay as they are, by their names without the kernel
     worth_a_try: float = 1.01  # gain that a move must let hope for
     near_ceiling: float = 0.9  # share of the speed of light from which no schedule is worth a try
