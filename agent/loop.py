@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.budget import BudgetSpent, Evaluations
-from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Ranker, Recorder
+from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder
 from kernelwright.agent.search import Request, Search, Stop, best_of
-from kernelwright.agent.winners import AsMeasured, rivals, speedup_of, winner
+from kernelwright.agent.winners import rivals, speedup_of, winner
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task, Verdict
 
@@ -25,7 +25,7 @@ class TaskLoop:
     baselines: tuple[str, ...]  # that the winner is held against; the search holds against eager
     recorder: Recorder
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
-    ranker: Ranker = field(default_factory=AsMeasured)
+    estimates: Callable[[Sequence[Attempt]], Mapping[str, float]]  # speedups over eager, by sha256
 
     def optimize(self, task: Task, history: Sequence[Attempt]) -> str:
         """Run the rounds that are left after `history` and confirm the winner; returns why it stopped.
@@ -89,7 +89,7 @@ class TaskLoop:
             evaluation = _repeated(candidate, tried)
             if evaluation is None:
                 self.evaluations.begin(task.id)
-                to_beat = speedup_of(best_of(tried), self.ranker.speedups(task, tried))
+                to_beat = speedup_of(best_of(tried), self.estimates(tried))
                 measurement = Measurement(("eager",), SEARCH, to_beat)
                 evaluation = self.evaluator.evaluate(task, candidate, measurement)
         except NoCandidate as none:
@@ -108,7 +108,7 @@ class TaskLoop:
         confirm any. The best of several noisy measurements is too good on average; these are not chosen by
         what they come to, but for the better of two. At last comes what a coder would rather submit.
         """
-        expected = self.ranker.speedups(task, tried)
+        expected = self.estimates(tried)
         left, confirmed = list(tried), list[Attempt]()
         try:
             while (best := winner(left, expected)) is not None:

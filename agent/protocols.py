@@ -1,6 +1,6 @@
-"""Protocols of the loop: evaluator, coder, judge, ranker and recorder."""
+"""Protocols of the loop: evaluator, coder, judge and recorder."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,14 +59,6 @@ class Coder(Protocol):
 
     def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
         """Return a candidate to submit instead of the confirmed `best`; None if that is good enough."""
-        ...
-
-
-class Ranker(Protocol):
-    """Estimates speedups from all that was measured of a task, rather than each from its own measurement."""
-
-    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
-        """Return expected speedups over eager by the candidates' sha256; unknown ones are left out."""
         ...
 
 

@@ -71,7 +71,6 @@ class RegisteredSearch(ABC):
 
     name: ClassVar[str]
     works_with: ClassVar[frozenset[str]]  # values of --coder that it works with
-    tunes_with: ClassVar[frozenset[str]] = frozenset()  # those with which it asks the tuner for schedules
     several_languages: ClassVar[bool] = False
 
     @classmethod

@@ -47,7 +47,6 @@ class Evolve(RegisteredSearch):
 
     name: ClassVar[str] = "evolve"
     works_with: ClassVar[frozenset[str]] = frozenset({"llm"})
-    tunes_with: ClassVar[frozenset[str]] = frozenset({"llm"})
     several_languages: ClassVar[bool] = True
 
     judge: BranchingJudge

@@ -26,7 +26,6 @@ class Refine(RegisteredSearch):
 
     name: ClassVar[str] = "refine"
     works_with: ClassVar[frozenset[str]] = frozenset({"builtin", "llm"})
-    tunes_with: ClassVar[frozenset[str]] = frozenset({"builtin"})
 
     judge: Judge
     rules: StopRules

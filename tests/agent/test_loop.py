@@ -11,6 +11,7 @@ from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
 from kernelwright.agent.search import Refine, Request, Stop, StopRules
 from kernelwright.agent.tuner.advise import fallback_advice
+from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import (
     Advice,
@@ -122,6 +123,7 @@ def loop(
         ("eager", "compile"),
         notes,
         lambda task: stop,
+        expected_speedups,
     )
 
 
@@ -272,7 +274,16 @@ class Samples(Coder):
 
 
 def at_once(coder: Samples, evaluator: ScriptedEvaluator, notes: Notes) -> TaskLoop:
-    return TaskLoop({"": coder}, AllAtOnce(), evaluator, Evaluations(), ("eager",), notes, lambda task: None)
+    return TaskLoop(
+        {"": coder},
+        AllAtOnce(),
+        evaluator,
+        Evaluations(),
+        ("eager",),
+        notes,
+        lambda task: None,
+        expected_speedups,
+    )
 
 
 def test_what_is_asked_for_at_a_time_is_recorded_in_its_order() -> None:
