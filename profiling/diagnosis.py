@@ -135,8 +135,8 @@ def _throughputs(case: _Case) -> Iterator[Finding]:
         if work < _NEAR and memory < _NEAR:
             yield case.finding(
                 "latency",
-                f"{kernel} keeps memory {memory:.0%} and the multiprocessors {work:.0%} busy: it waits for "
-                "latencies.",
+                f"{kernel} keeps memory {memory:.0%} and the multiprocessors {work:.0%} busy: it is "
+                "bound by latency.",
                 "Keep more loads in flight: more warps on each multiprocessor, several independent loads in "
                 "each thread, asynchronous copies.",
                 cites,
@@ -210,10 +210,11 @@ def _neither(case: _Case) -> Iterator[Finding]:
     memory, arithmetic = case.of("bandwidth_share"), case.of("compute_share")
     near = [name for name in _FETCHED if case.sum(name) <= _WASTED * case.of("minimal_bytes")]
     if near and 0 < max(memory, arithmetic) < _NEAR and case.profile.bottleneck != "overhead":
+        products = f" and its products {arithmetic:.0%}" if arithmetic else ""
         yield case.finding(
             "instructions",
-            f"At the measured ceilings its memory traffic takes {memory:.0%} of the time and its products "
-            f"{arithmetic:.0%}: other instructions or waiting limit it.",
+            f"At the measured ceilings its memory traffic takes {memory:.0%} of the time{products}: other "
+            "instructions or waiting limit it.",
             "Execute less for each element: wider vectors, fused multiply-adds, exponentials computed once; "
             "and keep more of them in flight.",
             ("bandwidth_share", "compute_share", "minimal_bytes", *near),

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "latency",
         (("sm_throughput", 0.2, "k"), ("memory_throughput", 0.41, "k"), ("dram_throughput", 0.41, "k")),
         {},
-        "k keeps memory 41% and the multiprocessors 20% busy: it waits for latencies.",
+        "k keeps memory 41% and the multiprocessors 20% busy: it is bound by latency.",
     ),
     "device memory": (
         "memory",

@@ -159,7 +159,7 @@ def test_the_page_shows_what_profilers_read_of_the_best_kernel(database: RunData
     html = shown(database, ReportFormat.html)
     shown_profile = html[html.index("Profile of the best kernel") :]
     assert "40% of what the roofline allows" in shown_profile
-    assert "keeps memory 41% and the multiprocessors 20% busy: it waits for latencies." in shown_profile
+    assert "keeps memory 41% and the multiprocessors 20% busy: it is bound by latency." in shown_profile
     row = re.search(r"<tr><td class=\"metric\">dram_throughput</td>(.*?)</tr>", shown_profile)
     assert row is not None and re.sub("<[^>]+>", " ", row[1]).split()[:2] == ["41%", "higher"]
     assert "share of the peak bandwidth of device memory" in row[1]
