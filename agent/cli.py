@@ -38,7 +38,7 @@ def run(config: RunConfig) -> int:
         models = _models(config, database, evaluator)
         try:
             with (
-                ProfilingPool(evaluator, config.execution.workers) as pool,
+                ProfilingPool(evaluator, config.execution.workers, config.evaluation.profilers) as pool,
                 reported(folder, database, config.output.as_json) as progress,
                 models or nullcontext(),
             ):

@@ -13,6 +13,7 @@ from kernelwright.agent.config_of_old_runs import upgraded
 from kernelwright.agent.llm.model import Endpoint, Sampling
 from kernelwright.agent.llm.prices import SHIPPED
 from kernelwright.agent.llm.session import Roles, Terms, languages_for
+from kernelwright.agent.profiled import Profilers
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
@@ -174,6 +175,9 @@ class EvaluationOptions(Section):
     own_kernels: OwnKernels = 0.0
     effort: EffortName = "full"
     check_first: CheckFirst = False
+    profilers: Annotated[
+        Profilers, typer.Option(help="Profilers: quick, all (Nsight Compute before advice) or none.")
+    ] = "all"
     device: str = "cpu"
     chips: tuple[str, ...] = ()  # to build GPU kernels for that are not timed, for there is no GPU
 

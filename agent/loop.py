@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
+from kernelwright.agent.attempts import next_step, repeated
 from kernelwright.agent.budget import BudgetSpent, Evaluations
 from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder
 from kernelwright.agent.search import Request, Search, Stop, best_of
 from kernelwright.agent.winners import rivals, speedup_of, winner
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
-from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task, Verdict
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 
 @dataclass
@@ -38,7 +39,7 @@ class TaskLoop:
             reason = self.out_of_time(task) or self.evaluations.spent(task.id)
             refusal: BudgetSpent | None = None
             try:
-                step = Stop(reason) if reason and tried else self.search.step(task, tried)
+                step = Stop(reason) if reason and tried else self._next(task, tried)
                 if isinstance(step, Stop):
                     break
                 if (reason := self.evaluations.spent(task.id)) is not None:
@@ -60,6 +61,9 @@ class TaskLoop:
         confirmed = self._confirm(task, tried)
         self.evaluations.done(task.id)
         return step.reason if confirmed else f"{step.reason}; no evaluation was left to confirm the winner"
+
+    def _next(self, task: Task, tried: list[Attempt]) -> Sequence[Request] | Stop:
+        return next_step(task, tried, self.search, self.evaluator, self.recorder)
 
     def _written(
         self, task: Task, tried: Sequence[Attempt], requests: Sequence[Request]
@@ -86,7 +90,7 @@ class TaskLoop:
     ) -> Attempt:
         try:
             candidate = write()
-            evaluation = _repeated(candidate, tried)
+            evaluation = repeated(candidate, tried)
             if evaluation is None:
                 self.evaluations.begin(task.id)
                 to_beat = speedup_of(best_of(tried), self.estimates(tried))
@@ -132,9 +136,3 @@ class TaskLoop:
         attempt = Attempt(candidate, evaluation, self.evaluator.profile(task, candidate, evaluation))
         self.recorder.attempt(task, number, attempt, None, confirms=True)
         return attempt
-
-
-def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | None:
-    """Return the evaluation of a candidate that was tried before, with stages of zero seconds."""
-    same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
-    return same[0].model_copy(update={"stages": Stages()}) if same else None

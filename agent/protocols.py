@@ -40,8 +40,19 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
 class ProfilingEvaluator(Evaluator, Protocol):
     """Evaluator that also profiles. Thread-safe; calls wait for their turn."""
 
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        """Return what can be told quickly of a candidate that was evaluated; None if it was not timed."""
+    def profile(
+        self,
+        task: Task,
+        candidate: Candidate,
+        evaluation: Evaluation,
+        known: Profile | None = None,
+        *,
+        closely: bool = False,
+    ) -> Profile | None:
+        """Return what can be told quickly of a candidate that was evaluated; None if it was not timed.
+
+        `closely`: also what takes longer. `known`: an earlier profile of it, to be extended.
+        """
         ...
 
 
@@ -68,6 +79,10 @@ class Recorder(Protocol):
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
     ) -> None: ...
+
+    def profile(self, task: Task, number: int, attempt: Attempt) -> None:
+        """Keep the profile of an attempt in the place of the one that it extends."""
+        ...
 
 
 class Judge(Protocol):

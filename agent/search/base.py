@@ -41,6 +41,10 @@ class Search(Protocol):
         """
         ...
 
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return the correct attempts that `step` will have a judge advise on, as far as that is known."""
+        ...
+
 
 class StopOptions(Section):
     """Options of all searches."""
@@ -82,6 +86,10 @@ class RegisteredSearch(ABC):
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         """Return the next requests, as `Search` does."""
 
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return the attempts to be advised on, as `Search` does; none where no judge is asked."""
+        return ()
+
     @staticmethod
     def check(options: Any, coder: str, timed: bool) -> None:
         """Raise UsageError for options that do not go together; `timed`: kernels can be timed here."""
@@ -118,8 +126,11 @@ class StopRules(Record):
 
 def best_of(history: Sequence[Attempt]) -> Attempt | None:
     """Return the correct attempt with the highest lower bound of its speedup over eager."""
-    correct = [attempt for attempt in history if attempt.evaluation.verdict is Verdict.correct]
-    return max(correct, key=lower_bound, default=None)
+    return max(correct(history), key=lower_bound, default=None)
+
+
+def correct(attempts: Sequence[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.evaluation.verdict is Verdict.correct]
 
 
 def lower_bound(attempt: Attempt) -> float:
