@@ -8,7 +8,7 @@ from functools import partial
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.budget import BudgetSpent, Evaluations
 from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Ranker, Recorder
-from kernelwright.agent.search import Request, Search, Stop, best_of
+from kernelwright.agent.search import Request, Search, Stop, best_of, wrong_ceiling
 from kernelwright.agent.winners import AsMeasured, rivals, speedup_of, winner
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task, Verdict
@@ -59,7 +59,8 @@ class TaskLoop:
                 break
         confirmed = self._confirm(task, tried)
         self.evaluations.done(task.id)
-        return step.reason if confirmed else f"{step.reason}; no evaluation was left to confirm the winner"
+        unconfirmed = None if confirmed else "no evaluation was left to confirm the winner"
+        return "; ".join(filter(None, (step.reason, unconfirmed, wrong_ceiling(tried))))
 
     def _written(
         self, task: Task, tried: Sequence[Attempt], requests: Sequence[Request]

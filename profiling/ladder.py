@@ -12,7 +12,7 @@ from kernelwright.profiling.emulated.emulation import Emulation
 from kernelwright.profiling.gpu.nsight import NsightCompute
 from kernelwright.profiling.gpu.tracing import Trace
 from kernelwright.profiling.records import Profile
-from kernelwright.profiling.roofline import roofline
+from kernelwright.profiling.roofline import roofline, with_launches
 from kernelwright.profiling.rung import Rung, Subject
 from kernelwright.profiling.simulated.simulation import Simulation
 from kernelwright.profiling.static.cubins import Cubins
@@ -48,9 +48,9 @@ def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP) -> Profile:
         layers = [Capability(name="roofline", on=False, why="the candidate was not timed")]
         known = Profile(metrics=(), bottleneck="unknown", speed_of_light=None)
     else:
-        layers = [
-            Capability(name="roofline", on=True, why="its time over the least time for its bytes and FLOPs")
-        ]
+        why = "its time over the least time for its bytes and FLOPs"
+        against = f"; against the ceiling of {known.ceiling}" if known.ceiling else ""
+        layers = [Capability(name="roofline", on=True, why=why + against)]
     metrics, remarks = known.metrics, known.remarks
     for rung in rungs:
         try:
@@ -61,6 +61,7 @@ def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP) -> Profile:
         except Unavailable as error:
             layers.append(Capability(name=rung.name, on=False, why=plain(str(error), _LONGEST)))
     known = known.model_copy(update={"metrics": metrics, "remarks": remarks, "rungs": tuple(layers)})
+    known = with_launches(known, evaluation)
     return known.model_copy(update={"findings": diagnose(known, evaluation)})
 
 
