@@ -201,7 +201,7 @@ def evaluate(
     )
     if sanitize is not None:
         protocol = protocol.model_copy(update={"sanitize": check_sanitizer(sanitize, device)})
-    chosen = one_task(task, overrides, precision, kernelbench_dir)
+    chosen = one_task(task, overrides, precision, kernelbench_dir, device)
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
     with start_evaluator(
@@ -217,14 +217,19 @@ def evaluate(
 
 
 def one_task(
-    name: str, overrides: Sequence[str] | None, precision: Precision, kernelbench_dir: Path | None
+    name: str,
+    overrides: Sequence[str] | None,
+    precision: Precision,
+    kernelbench_dir: Path | None,
+    device: str = "cpu",
 ) -> Task:
-    """Return the task of this name. Raises UsageError if it does not name exactly one."""
+    """Return the task of this name, on this device. Raises UsageError if it does not name exactly one."""
     chosen = sources.resolve(
         [name],
         kernelbench_dir=kernelbench_dir,
         overrides=sources.from_words(overrides or []),
         precision=precision,
+        device=device,
     )
     if len(chosen) != 1:
         raise UsageError(f"'{name}' names {len(chosen)} tasks", "name one task; `run` takes several")

@@ -67,7 +67,7 @@ def _machine(target: Target) -> Iterator[Capability]:
     mark, best = target.fingerprint, target.ceilings
     gib = mark.memory_bytes / (1 << 30)
     yield Capability(name="chip", on=True, why=f"{mark.chip}, {mark.threads} threads, {gib:.0f} GiB")
-    copy, cached, flops = best.copy_bytes_s, best.cached_copy_bytes_s, best.fp32_flops_s
+    copy, cached, peaks = best.copy_bytes_s, best.cached_copy_bytes_s, best.products
     where = (("from memory", copy), ("in cache", cached))
     copies = ", ".join(f"{rate / 1e9:.1f} GB/s {what}" for what, rate in where if rate is not None)
     without = "not measured, as too little memory is free; times are not compared with it"
@@ -76,9 +76,8 @@ def _machine(target: Target) -> Iterator[Capability]:
         on=copy is not None,
         why=", ".join(filter(None, [copies, "" if copy else without])),
     )
-    yield Capability(
-        name="fp32 matmul", on=flops is not None, why=f"{flops / 1e9:.0f} GFLOP/s" if flops else without
-    )
+    products = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {name}" for name, rate in peaks.items())
+    yield Capability(name="matmul", on=bool(peaks), why=products or without)
     if best.busy:
         why = f"threads waited for a CPU {best.disturbed:.0%} of the time, so they may be too low"
         yield Capability(

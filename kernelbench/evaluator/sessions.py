@@ -19,6 +19,7 @@ called with a `processes.channel.Channel`.
 
 import time
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from kernelwright.kernelbench.evaluator import faults
 from kernelwright.kernelbench.evaluator.memory import eviction
@@ -29,7 +30,15 @@ from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.timing.target import detect_target
 from kernelwright.kernelbench.records import Environment, Target, Task
 
-_LATELY_S = 300.0  # after which ceilings that are nearly reached are measured again
+_LATELY_S = 300.0  # after which ceilings in doubt are measured once more where the machine was busy
+
+
+@dataclass
+class _Machine:
+    """Measurements of the machine, which siblings have in common."""
+
+    target: Target | None = None
+    measured_again_at: float | None = None  # on the monotonic clock
 
 
 class Sessions:
@@ -51,30 +60,36 @@ class Sessions:
         self.pool, self.protocol, self.limits, self.chip = pool, protocol, limits, chip
         self._cache = cache or SessionCache()
         self._session: TaskSession | None = None
-        self._target: Target | None = None
-        self._measured_at = -_LATELY_S
+        self._machine = _Machine()
 
     def sibling(self, cache: SessionCache | None = None) -> "Sessions":
         """Sessions for another thread, whose processes are forked from the same one. To be closed first."""
-        return Sessions(self.pool, self.protocol, self.limits, cache, self.chip)
+        sibling = Sessions(self.pool, self.protocol, self.limits, cache, self.chip)
+        sibling._machine = self._machine
+        return sibling
 
     @property
     def target(self) -> Target:
         """The machine with its ceilings, measured on first use."""
-        if self._target is None:
+        machine = self._machine
+        if machine.target is None:
             with self.pool.timing_lock.exclusive(), faults.of_the_machine():
-                self._target = detect_target(self.pool, self.pool.device)
-        return self._target
+                machine.target = machine.target or detect_target(self.pool, self.pool.device)
+        return machine.target
 
-    def measure_again(self, unless_lately: bool = False) -> Target:
+    def measure_again(self) -> Target:
         """Return the target with its ceilings raised to what the machine shows now, if that is more."""
-        now = time.monotonic()
-        if unless_lately and now - self._measured_at < _LATELY_S:
-            return self.target
-        self._measured_at = now
+        self._machine.measured_again_at = time.monotonic()
         with self.pool.timing_lock.exclusive():
-            self._target = detect_target(self.pool, self.pool.device, again=True)
-        return self._target
+            self._machine.target = detect_target(self.pool, self.pool.device, again=True)
+        return self._machine.target
+
+    def measure_again_once(self) -> Target:
+        """Measure again unless that was done: the second time tells no more, if the machine was not busy."""
+        before, target = self._machine.measured_again_at, self.target
+        if before is not None and (not target.ceilings.busy or time.monotonic() - before < _LATELY_S):
+            return target
+        return self.measure_again()
 
     @property
     def environment(self) -> Environment:

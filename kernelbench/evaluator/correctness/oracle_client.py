@@ -21,7 +21,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, W
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, Refused
-from kernelwright.kernelbench.records import Record, Task, Verdict
+from kernelwright.kernelbench.records import ProductPrecision, Record, Task, Verdict, Work
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _SHORTCUTS_S = 900.0  # for trying all on one input
@@ -123,7 +123,7 @@ class OracleClient:
         self.random: bool = described["random"]
         for name, why in described["not_built"].items():
             _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
-        self.flops: int = described["flops"]
+        self.flops: dict[ProductPrecision, int] = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
@@ -133,6 +133,17 @@ class OracleClient:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def work(self) -> Work:
+        """Bytes that a call must move, and FLOPs that it must compute."""
+        return Work(
+            input_bytes=self.input_bytes,
+            weight_bytes=self.weight_bytes,
+            output_bytes=self.output_bytes,
+            flops=sum(self.flops.values()),
+            products=self.flops,
+        )
 
     @property
     def alive(self) -> bool:

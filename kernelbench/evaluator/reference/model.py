@@ -184,7 +184,9 @@ class Reference:
             )
         left, spec = pytree.tree_flatten(arguments)
         self.refilled = spec != self.spec or any(a is not b for a, b in zip(left, whole, strict=True))
-        self.flops = counter.flops
+        # On a CPU torch rounds no operands to tf32.
+        tf32 = self.precision == "tf32" and self.device.type == "cuda"
+        self.flops = counter.by_precision(tf32)
         self.mutated = [
             i for i, t in enumerate(given) if t._version != before[i] or not identical(t, self.first[i])
         ]

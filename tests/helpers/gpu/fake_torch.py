@@ -16,11 +16,10 @@ from torch.utils import _pytree as pytree
 from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu, properties
 from kernelwright.kernelbench.evaluator.memory import cuda as device_memory
 from kernelwright.kernelbench.evaluator.timing import ceilings
+from tests.helpers.gpu.h100 import CEILINGS
 
 OPERATOR_NS = 2000
 CHIP = "sm_90"
-# Measuring them would take minutes on a CPU, and say nothing of this one.
-CEILINGS = {"copy_bytes_s": 3e12, "cached_copy_bytes_s": 6e12, "fp32_flops_s": 5e13, "disturbed": None}
 
 _library = ctypes.CDLL(os.environ["FAKE_CUDA"], mode=ctypes.RTLD_GLOBAL)
 _work = _library.fake_work
@@ -180,6 +179,7 @@ def _computes(func: Callable[..., Any], args: Sequence[Any], made: Any) -> bool:
         return any(result.untyped_storage().data_ptr() not in given for result in results)
 
 
+# Measuring them would take minutes on a CPU, and say nothing of this one.
 ceilings._measured = lambda *_: CEILINGS
 device_memory._PROBE_BYTES = 4096  # computed by the CPU
 FakeTorch(CHIP).__enter__()

@@ -272,8 +272,8 @@ def test_ceilings_that_a_kernel_nearly_reaches_are_measured_again(
     """They may have been measured while the machine was busy; a search would end for nothing."""
     true = evaluator.target
     low = true.ceilings.model_copy(update={"copy_bytes_s": true.ceilings.copy_bytes_s / 100})
-    monkeypatch.setattr(evaluator.sessions, "_target", true.model_copy(update={"ceilings": low}))
-    monkeypatch.setattr(evaluator.sessions, "_measured_at", -1e9)
+    monkeypatch.setattr(evaluator.sessions._machine, "target", true.model_copy(update={"ceilings": low}))
+    monkeypatch.setattr(evaluator.sessions._machine, "measured_again_at", None)
     evaluation = evaluate(variant("Model", "Model"))
     assert evaluation.verdict is Verdict.correct
     assert evaluation.target.ceilings.copy_bytes_s >= true.ceilings.copy_bytes_s
@@ -298,7 +298,7 @@ def test_faster_than_memory_allows_is_implausible(
     real = session.target
     slow = {"copy_bytes_s": 1e6, "cached_copy_bytes_s": 1e6, "fp32_flops_s": 1e9}
     session.target = real.model_copy(update={"ceilings": real.ceilings.model_copy(update=slow)})
-    monkeypatch.setattr(evaluator.sessions, "measure_again", lambda **_: session.target)
+    monkeypatch.setattr(evaluator.sessions, "measure_again", lambda: session.target)
     try:
         evaluation = evaluate(variant("Model", "Model"))
     finally:
