@@ -33,6 +33,7 @@ _ADMINISTRATORS = (
     "NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d and restart; CAP_SYS_ADMIN does not "
     "help here, since candidates run without capabilities"
 )
+_PARAMETERS, _RESTRICTED = Path("/proc/driver/nvidia/params"), re.compile(r"RmProfilingAdminOnly: 1\b")
 _EXPLAINED = (
     ("ERR_NVGPUCTRPERM", _ADMINISTRATORS),
     ("concurrently collecting|resource was unavailable",
@@ -53,6 +54,8 @@ class NsightCompute:
 
     def available(self) -> str:
         tool = _tool()
+        if _RESTRICTED.search(_text(_PARAMETERS)):
+            raise Unavailable(_ADMINISTRATORS)
         return f"counters of a GPU's kernels, by {tool} {_version(tool)}"
 
     def read(self, subject: Subject) -> Reading:
@@ -143,6 +146,14 @@ def _tool() -> str:
     if found is None:
         raise Unavailable("install Nsight Compute, which comes with the CUDA toolkit, and put ncu on PATH")
     return found
+
+
+def _text(file: Path) -> str:
+    """Return the text of a file that may not be there."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 def _version(tool: str) -> str:
