@@ -1,5 +1,6 @@
 """Each cheat fools a naive checker and not the evaluator; each honest oddity is accepted."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import EAGER, Referee
-from kernelwright.kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.kernelbench.redteam import cli
+from kernelwright.kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue, named
 from kernelwright.kernelbench.redteam.cli import LIMITS, PROTOCOL
+from kernelwright.kernelbench.without_gpu import EmulatedEvaluator
 
 EXERCISES = sorted(catalogue(), key=lambda exercise: exercise.task.id)
 ON_GPU = sorted(catalogue(device="cuda:0"), key=lambda exercise: exercise.task.id)
@@ -46,6 +51,23 @@ WITHIN_STATISTICS = (
     "small_beside_large",
 )
 
+# What emulation says of the exercises in CUDA C++ and Triton; None where streams that nobody joins, inline PTX
+# or CUDA graphs are not emulated, so that a GPU alone can tell.
+IN_EMULATION = {
+    "cuda_half_products": Verdict.wrong_output,
+    "cuda_joined_streams": Verdict.unmeasured,
+    "cuda_split_k": Verdict.unmeasured,
+    "evict_last": None,
+    "persistent_grid": Verdict.unmeasured,
+    "persistent_worker": None,
+    "spin_for_inputs": None,
+    "stale_shared_memory": Verdict.runtime_error,
+    "triton_autotune": Verdict.unmeasured,
+    "triton_cuda_graph": None,
+    "triton_graph_stale": None,
+    "triton_tf32_dot": Verdict.wrong_output,
+    "unjoined_kernel": None,
+}
 Check = Callable[[Exercise], dict[str, Any]]
 pytestmark = pytest.mark.redteam
 
@@ -136,6 +158,37 @@ def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
     assert exercise.withstood(evaluation), (evaluation.verdict, evaluation.reason, evaluation.speedup)
     if exercise.name in PASSED_OFF and evaluation.own_kernel_share is not None:
         assert evaluation.own_kernel_share < 0.5
+
+
+@pytest.mark.slow
+@names([exercise for exercise in named() if exercise.name in IN_EMULATION])
+def test_gpu_kernels_build_and_are_what_they_say_as_far_as_emulation_goes(
+    exercise: Exercise, evaluator: Referee
+) -> None:
+    evaluation = EmulatedEvaluator(evaluator, ("sm_90",)).evaluate(exercise.task, exercise.candidate)
+    assert [kernel.name for build in evaluation.builds for kernel in build.kernels], evaluation.builds
+    wanted = IN_EMULATION[exercise.name]
+    if wanted is not None:
+        assert evaluation.verdict is wanted, evaluation.reason
+        assert exercise.honest is (evaluation.verdict is Verdict.unmeasured)
+
+
+def test_all_gpu_kernels_are_held_to_emulation() -> None:
+    with_kernels = {exercise.name for exercise in ON_GPU if exercise.candidate.language in ("cuda", "triton")}
+    assert with_kernels == set(IN_EMULATION)
+    assert not with_kernels & {exercise.name for exercise in EXERCISES}
+
+
+def test_what_needs_a_gpu_is_said_not_to_have_been_tried(
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.Referee, "start", lambda **_: contextlib.nullcontext(evaluator))
+    assert cli.redteam(["zero_fill", "side_stream", "evict_last"]) == 0
+    said = capsys.readouterr()
+    assert "not tried, for they need a GPU: evict_last, side_stream" in " ".join(said.err.split())
+    assert "1 of 1 cheats stopped" in said.out
+    with pytest.raises(UsageError, match="nothing to try on cpu: they need a GPU — use --target cuda:0"):
+        cli.redteam(["side_stream"])
 
 
 @pytest.mark.gpu
