@@ -100,7 +100,7 @@ def _multiplied(device: torch.device) -> Measured | None:
 
 
 def serve(channel: Channel) -> None:
-    """Answers each message with the fields of `records.Ceilings`."""
+    """Answers "measure" with the fields of `records.Ceilings`."""
     while True:
         message, _ = channel.receive_json()
         device = torch.device(message["device"])

@@ -41,7 +41,7 @@ class _Unusable(Exception):  # noqa: N818 - a state of the machine
 
 
 def serve(channel: Channel) -> None:
-    """Answers each message with a description of its "device", or the "error" and its "fix"."""
+    """Answers "describe" with a description of its "device", or the "error" and its "fix"."""
     while True:
         message, _ = channel.receive_json()
         try:

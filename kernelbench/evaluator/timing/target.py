@@ -72,7 +72,7 @@ def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
     """
     with pool.start("baseline", "kernelwright.kernelbench.evaluator.timing.gpu:serve") as worker:
         try:
-            return worker.ask({"device": device}, _DESCRIBED_S)
+            return worker.ask({"do": "describe", "device": device}, _DESCRIBED_S)
         except (WorkerDied, WorkerTimeout) as error:
             raise InfrastructureError(
                 f"the driver of {device} does not answer: {error}", "see what `nvidia-smi` and `dmesg` say"
@@ -102,6 +102,7 @@ def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
 def _measure_once(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
     most_bytes = (allocatable_bytes() if device == "cpu" else mark.memory_bytes) // _SHARE
     message = {
+        "do": "measure",
         "device": device,
         "last_level_cache_bytes": mark.last_level_cache_bytes,
         "most_bytes": most_bytes,

@@ -72,7 +72,7 @@ def behind_the_sandbox(bench: Bench) -> None:
             pool.import_first((entry,))
             for role in ("baseline", "candidate"):
                 with pool.start(role, f"{entry}:serve", "0" * 64) as worker:
-                    found = worker.ask({"device": bench.device}, 60)
+                    found = worker.ask({"do": "describe", "device": bench.device}, 60)
                     status = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
                 size = [" ".join(line.split()) for line in status if line.startswith(("VmData", "Threads"))]
                 held = "error" not in found or not bench.gpu  # without one an answer is all there is to get

@@ -7,7 +7,7 @@ from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
 
 def serve(channel: Channel) -> None:
-    """Answers with the values of the variables of "names", and which of the "files" it may read."""
+    """Answers "look" with the values of the variables of "names", and which of the "files" it may read."""
     message, _ = channel.receive_json()
     values = {name: os.environ[name] for name in message["names"] if name in os.environ}
     channel.send_json({"values": values, "readable": [name for name in message["files"] if _readable(name)]})
@@ -16,6 +16,6 @@ def serve(channel: Channel) -> None:
 def _readable(name: str) -> bool:
     try:
         Path(name).read_bytes()
-    except PermissionError:
+    except OSError:
         return False
     return True

@@ -4,7 +4,6 @@ Shown by faults of the tests' own driver (tests/helpers/gpu), or where there is 
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.timing import gpu
 from kernelwright.kernelbench.evaluator.timing.target import describe_gpu, detect_target
 from kernelwright.kernelbench.records import Candidate, Task
-from kernelwright.profiling.gpu import nsight
-from tests.helpers.gpu.evaluating import command, fake_gpu, gpu_referee
+from tests.helpers.gpu.evaluating import fake_gpu, gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
 from tests.helpers.gpu.neighbour import neighbour
 
@@ -38,7 +36,6 @@ def get_init_inputs():
     return []
 """
 CANDIDATE = TASK.replace("class Model(", "class ModelNew(")
-ONE_LINE = re.compile(r"error: [^\n]+ — [^\n]+\n")
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +59,6 @@ def page(made: tuple[WorkerPool, Page]) -> Iterator[Page]:
     page.driver_version, page.compute_mode = 13000, 0
     for fault in page.faults:
         fault.error = 0
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[str, str]:
-    """A task and a candidate."""
-    (tmp_path / "task.py").write_text(TASK)
-    (tmp_path / "candidate.py").write_text(CANDIDATE)
-    return str(tmp_path / "task.py"), str(tmp_path / "candidate.py")
 
 
 def initializing(error: int) -> Callable[[Page], None]:
@@ -169,85 +158,6 @@ def test_another_process_s_kernels_are_nobody_s_verdict(
             referee.evaluate(task, candidate, EAGER)
 
 
-@pytest.mark.builds
-@pytest.mark.parametrize("name", ["run", "evaluate", "profile", "doctor"])
-def test_commands_say_it_in_one_line(
-    name: str, files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = {"run": [files[0], "--out", str(tmp_path / "out")], "doctor": []}.get(name, list(files))
-    with fake_gpu(tmp_path) as page:
-        old(page)
-        assert command(name, *given, "--target", "cuda:0") == 2
-    said = capsys.readouterr().err
-    assert ONE_LINE.fullmatch(said) and "the driver is too old" in said, said
-
-
-@pytest.mark.builds
-def test_without_a_driver(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    if gpu.DEV.joinpath("nvidiactl").exists():
-        pytest.skip("there is a driver here")
-    assert command("evaluate", *files, "--target", "cuda:0") == 2
-    said = capsys.readouterr().err
-    assert ONE_LINE.fullmatch(said), said
-    assert "libcuda.so.1 is not found, and there is no /dev/nvidia0 — install NVIDIA's driver" in said
-
-
-@pytest.mark.builds
-def test_without_cuda_bindings(
-    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "no_bindings.py").write_text("import sys\nsys.modules['cuda.bindings'] = None\n")
-    with fake_gpu(tmp_path, modules=("fake_gpu", "no_bindings")):
-        assert command("evaluate", *files, "--target", "cuda:0") == 2
-    said = capsys.readouterr().err
-    assert ONE_LINE.fullmatch(said) and "pip install 'cuda-bindings" in said, said
-
-
-def test_doctor_says_that_counters_are_for_administrators(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = tmp_path / "ncu"
-    tool.write_text("#!/bin/sh\necho 'Version 2025.3.0.0 (build 1)'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    parameters = tmp_path / "params"
-    monkeypatch.setattr(nsight, "_PARAMETERS", parameters)
-    assert "2025.3.0.0" in nsight.NsightCompute().available()  # no file: no driver, or none that restricts
-    parameters.write_text("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\n")
-    with pytest.raises(nsight.Unavailable, match="NVreg_RestrictProfilingToAdminUsers=0"):
-        nsight.NsightCompute().available()
-
-
-FORBIDDEN = """\
-#!/bin/sh
-case "$1" in
---version) echo "Version 2025.3.0.0 (build 1)"; exit;;
---query-metrics) exit;;
-esac
-echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
-exit 1
-"""
-
-
-@pytest.mark.builds
-@pytest.mark.slow
-def test_profile_says_who_may_count(
-    files: tuple[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    tool = tmp_path / "cuda" / "bin" / "ncu"
-    tool.parent.mkdir(parents=True)
-    tool.write_text(FORBIDDEN)
-    tool.chmod(0o755)
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))  # which candidates may read
-    with fake_gpu(tmp_path):
-        assert command("profile", *files, "--target", "cuda:0") == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "the driver restricts counters to administrators" in said, said
-
-
 def test_workers_have_what_images_set_for_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -263,12 +173,12 @@ def test_workers_have_what_images_set_for_compilers(tmp_path: Path, monkeypatch:
     }
     for name, value in {**values, "CUDA_INJECTION64_PATH": str(ptxas)}.items():
         monkeypatch.setenv(name, value)
-    with (
-        WorkerPool(threads=1, cache=tmp_path / "cache", limits=Limits()) as pool,
-        pool.start("candidate", "tests.helpers.evaluator.surroundings:serve", "0" * 64) as worker,
-    ):
-        asked = {"names": [*values, "CUDA_INJECTION64_PATH"], "files": [str(ptxas), str(secret)]}
-        answer = worker.ask(asked, 60)
+    asked = {"do": "look", "names": [*values, "CUDA_INJECTION64_PATH"], "files": [str(ptxas), str(secret)]}
+    entry = "tests.helpers.evaluator.surroundings"
+    with WorkerPool(threads=1, cache=tmp_path / "cache", limits=Limits()) as pool:
+        pool.import_first([entry])  # from a folder that the sandbox hides
+        with pool.start("candidate", f"{entry}:serve", "0" * 64) as worker:
+            answer = worker.ask(asked, 60)
         fenced = "landlock" in {layer.name for layer in pool.layers() if layer.on}
     assert answer["values"] == values
     assert answer["readable"] == ([str(ptxas)] if fenced else [str(ptxas), str(secret)])
