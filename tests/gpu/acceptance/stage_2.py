@@ -72,7 +72,7 @@ def _tried(bench: Bench, chosen: Callable[[Exercise], bool]) -> None:
 
 
 STEPS = (
-    Step(tests, 240),
+    Step(tests, 300),
     Step(gpu_exercises, 150),
     Step(other_exercises, 300, on_cpu=True),
 )
