@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelwright import cli
-from kernelwright.kernelbench.evaluator import Limits, Protocol, Referee
+from kernelwright.kernelbench.evaluator import Limits, Protocol, Referee, referee
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from tests.helpers.gpu.fake_driver import Page, fake_driver
 
@@ -20,7 +20,7 @@ SMALL = 16 << 20  # bytes of inputs, and of outputs, of a block
 def fake_gpu(
     folder: Path, memory_bytes: int = 4 << 30, modules: Sequence[str] = ("fake_gpu",)
 ) -> Iterator[Page]:
-    """Have all pools whose device is a GPU use the tests' own in the block; the page says what it does.
+    """Have pools whose device is a GPU use the tests' own in the block; the page says what it does.
 
     `modules`: of `folder`, imported by the fork server before there are workers.
     """
@@ -35,6 +35,8 @@ def fake_gpu(
 
     with fake_driver(folder, memory_bytes) as page, pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkerPool, "_await_fork_server", imported)
+        # A probe of the device is a call of torch here: of one thread, it waits for no other.
+        patch.setattr(referee, "physical_threads", lambda: 1)
         yield page
 
 
@@ -47,9 +49,9 @@ def gpu_referee(
     options.setdefault("limits", Limits())
     with (
         fake_gpu(folder, memory_bytes) as page,
-        Referee.start(cache=cache, device="cuda:0", threads=1, **options) as referee,
+        Referee.start(cache=cache, device="cuda:0", **options) as made,
     ):
-        yield referee, page
+        yield made, page
 
 
 def command(*words: str) -> int:
