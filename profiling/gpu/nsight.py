@@ -24,6 +24,7 @@ from kernelwright.profiling.selection import Selection, stored
 
 _LIMIT_S, _QUERY_S = 180.0, 60.0
 _MOST_LAUNCHES, _ATTEMPTS = 32, 4
+_PARAMETERS, _RESTRICTED = Path("/proc/driver/nvidia/params"), re.compile(r"RmProfilingAdminOnly: 1\b")
 # As ncu calls the chips of compute capabilities.
 _CHIPS = {"75": "tu102", "80": "ga100", "86": "ga102", "89": "ad102", "90": "gh100", "100": "gb100",
           "120": "gb202"}  # fmt: skip
@@ -33,7 +34,6 @@ _ADMINISTRATORS = (
     "NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d and restart; CAP_SYS_ADMIN does not "
     "help here, since candidates run without capabilities"
 )
-_PARAMETERS, _RESTRICTED = Path("/proc/driver/nvidia/params"), re.compile(r"RmProfilingAdminOnly: 1\b")
 _EXPLAINED = (
     ("ERR_NVGPUCTRPERM", _ADMINISTRATORS),
     ("concurrently collecting|resource was unavailable",
