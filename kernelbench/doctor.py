@@ -9,7 +9,7 @@ from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelwright.kernelbench.evaluator.timing.target import describe_gpu
+from kernelwright.kernelbench.evaluator.timing.target import describe_gpu, in_use
 from kernelwright.kernelbench.machine import compiler, last_level_caches
 from kernelwright.kernelbench.records import Capability, Record, Target
 
@@ -48,19 +48,19 @@ def _languages() -> Iterator[Capability]:
 
 def _gpu(pool: WorkerPool) -> Capability:
     """Return the capability of the first GPU as a target."""
-    if not any(Path("/dev").glob("nvidia[0-9]*")):
-        return Capability(name="target cuda:0", on=False, why="no NVIDIA device found")
+    name = "target cuda:0"
+    if not any(Path("/dev").glob("nvidia*")):
+        fix = "install its driver, or start the container with --gpus all"
+        return Capability(name=name, on=False, why=f"no /dev/nvidia0; where there is a GPU, {fix}")
     try:
         with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
             found = describe_gpu(seeing, "cuda:0")
     except InfrastructureError as error:
-        return Capability(name="target cuda:0", on=False, why=str(error))
+        return Capability(name=name, on=False, why=str(error))
     if "error" in found:
-        why = f"{found['error']}; try pip install 'kernelwright[cuda]'"
-        return Capability(name="target cuda:0", on=False, why=why)
-    return Capability(
-        name="target cuda:0", on=True, why=f"{found['chip']}, {found['capability']}, CUDA {found['cuda']}"
-    )
+        return Capability(name=name, on=False, why=f"{found['error']}; {found['fix']}")
+    said = (found["chip"], found["capability"], f"CUDA {found['cuda']}", in_use(found))
+    return Capability(name=name, on=True, why=", ".join(filter(None, said)))
 
 
 def _machine(target: Target) -> Iterator[Capability]:

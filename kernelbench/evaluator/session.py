@@ -448,7 +448,8 @@ class TaskSession:
 
     def not_alone(self) -> InfrastructureError:
         return InfrastructureError(
-            f"something else is running on {self.target.device}", "let kernelwright have the device to itself"
+            f"another process's kernels are running on {self.target.device}",
+            "end that process (`nvidia-smi` lists it), or use another device",
         )
 
     def give_input(self, worker: Worker) -> None:

@@ -30,8 +30,10 @@ _STACK_BYTES = 8 << 20  # bytes of a thread's stack, for which memory is only ta
 _SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's slots
 _MOST_SHARE = 0.75  # share of the machine's memory for one worker, so that the referee is not the one killed
 _GROUPS_LEFT_S = 2.0  # seconds in which killed processes leave their control groups
-_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
-                "TORCH_CUDA_ARCH_LIST")  # fmt: skip
+# Of the referee's environment, what compilers, torch, Triton and the CUDA driver are found by; images set it.
+_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH",
+                "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_LIBCUDA_PATH",
+                "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")  # fmt: skip
 
 
 def make_folder(folder: Path) -> None:

@@ -128,17 +128,14 @@ def _faster_than_fp32(precision: ProductPrecision, device: torch.device) -> bool
 
 
 def serve(channel: Channel) -> None:
-    """Answers "describe" with what a GPU is, "measure" with the fields of `records.Ceilings`."""
+    """Answers "measure" with the fields of `records.Ceilings`."""
     while True:
         message, _ = channel.receive_json()
         device = torch.device(message["device"])
-        if device.type == "cuda" and message["do"] == "measure":
+        if device.type == "cuda":
             torch.cuda.set_device(device)
-        if message["do"] == "describe":
-            channel.send_json(_described(device))
-        else:
-            cache, most = message["last_level_cache_bytes"], message["most_bytes"]
-            channel.send_json(_measured(cache, most, device))
+        cache, most = message["last_level_cache_bytes"], message["most_bytes"]
+        channel.send_json(_measured(cache, most, device))
 
 
 def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, float | None]:
@@ -156,23 +153,3 @@ def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, fl
         rates["cached_copy_bytes_s"] = max(copy, cached)
     waits = [one.disturbed for one in found.values() if one is not None and one.disturbed is not None]
     return rates | {"disturbed": max(waits, default=None)}
-
-
-def _described(device: torch.device) -> dict[str, object]:
-    if not torch.cuda.is_available():
-        return {"error": "torch finds no GPU here"}
-    if (device.index or 0) >= torch.cuda.device_count():
-        return {"error": f"there are only {torch.cuda.device_count()} GPUs"}
-    try:
-        import cuda.bindings.driver  # noqa: F401 - what the evaluator needs
-
-        found = torch.cuda.get_device_properties(device)
-    except (ImportError, RuntimeError, AssertionError) as error:
-        return {"error": str(error)}
-    return {
-        "chip": found.name,
-        "memory_bytes": found.total_memory,
-        "cache_bytes": found.L2_cache_size,
-        "capability": f"sm_{found.major}{found.minor}",
-        "cuda": torch.version.cuda,
-    }

@@ -1,5 +1,6 @@
 """A device as a target: what it is, and what it can do at best."""
 
+import logging
 import time
 from typing import Any
 
@@ -14,6 +15,9 @@ _MEASURED, _PAUSE_S = 3, 0.5  # times, the first time
 _MOST_MEASURED, _MOST_S = 8, 20.0  # times, and seconds, where others were in the way each time before
 _SHARE = 4  # of the memory that can be had, one part in so many is used to measure it
 _WORKER_BYTES = 1 << 30  # that a worker takes beside
+_DESCRIBED_S = 120.0  # seconds in which a driver answers, which may first have to set up the GPU
+_IN_USE_BYTES = 1 << 30  # of a GPU, by others: as much as a display takes is not worth a word
+_log = logging.getLogger("kernelwright")
 
 
 def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) -> Target:
@@ -46,9 +50,9 @@ def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
     """Fingerprint of a GPU, and of the host that launches its kernels."""
     found = describe_gpu(pool, device)
     if "error" in found:
-        raise MissingPrerequisite(
-            f"no target {device}: {found['error']}", "use --target cpu, or see what `nvidia-smi` says"
-        )
+        raise MissingPrerequisite(f"no target {device}: {found['error']}", found["fix"])
+    if shared := in_use(found):
+        _log.warning(f"{device}: {shared}; end them, or the times say little (`nvidia-smi` lists them)")
     host = fingerprint(pool.threads)
     return host.model_copy(
         update={
@@ -62,8 +66,25 @@ def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
 
 
 def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
-    """Answer of `ceilings.serve` for it: "chip", "capability", "memory_bytes", …, or the "error"."""
-    return _ask(pool, {"do": "describe", "device": device})
+    """Return the answer of `gpu.serve`: "chip", "capability", "memory_bytes", …, or an "error" and its "fix".
+
+    Raises InfrastructureError where the driver does not answer.
+    """
+    with pool.start("baseline", "kernelwright.kernelbench.evaluator.timing.gpu:serve") as worker:
+        try:
+            return worker.ask({"do": "describe", "device": device}, _DESCRIBED_S)
+        except (WorkerDied, WorkerTimeout) as error:
+            raise InfrastructureError(
+                f"the driver of {device} does not answer: {error}", "see what `nvidia-smi` and `dmesg` say"
+            ) from None
+
+
+def in_use(found: dict[str, Any]) -> str:
+    """Return what others have of the memory of a GPU that was described, in words; empty if hardly any."""
+    used, whole = found["in_use_bytes"], found["memory_bytes"]
+    if used < _IN_USE_BYTES:
+        return ""
+    return f"other processes use {used / (1 << 30):.0f} of its {whole / (1 << 30):.0f} GiB"
 
 
 def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:

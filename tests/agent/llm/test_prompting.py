@@ -255,6 +255,7 @@ def test_the_examples_pass_the_evaluator(home: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.acceptance
 @pytest.mark.parametrize("language", ["triton", "cuda"])
 def test_the_examples_pass_on_a_gpu(language: str, tmp_path: Path) -> None:
     source = (FOLDER / "examples" / f"{language}.py").read_text()

@@ -1,17 +1,43 @@
-"""A referee whose workers have the tests' own GPU."""
+"""Worker pools, and a referee, whose workers have the tests' own GPU."""
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelwright.kernelbench.evaluator import Limits, Protocol, Referee
+from kernelwright import cli
+from kernelwright.kernelbench.evaluator import Limits, Protocol, Referee, referee
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from tests.helpers.gpu.fake_driver import Page, fake_driver
 
 SMALL = 16 << 20  # bytes of inputs, and of outputs, of a block
+
+
+@contextlib.contextmanager
+def fake_gpu(
+    folder: Path, memory_bytes: int = 4 << 30, modules: Sequence[str] = ("fake_gpu",)
+) -> Iterator[Page]:
+    """Have pools whose device is a GPU use the tests' own in the block; the page says what it does.
+
+    `modules`: of `folder`, imported by the fork server before there are workers.
+    """
+    wait = WorkerPool._await_fork_server
+
+    def imported(pool: WorkerPool) -> None:
+        wait(pool)
+        if pool.device != "cpu" and modules[0] not in pool._imported:
+            pool._imported += modules
+            pool._channel.send_json({"import": list(modules)})
+            wait(pool)
+
+    with fake_driver(folder, memory_bytes) as page, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkerPool, "_await_fork_server", imported)
+        # A probe of the device is a call of torch here: of one thread, it waits for no other.
+        patch.setattr(referee, "physical_threads", lambda: 1)
+        yield page
 
 
 @contextlib.contextmanager
@@ -21,16 +47,17 @@ def gpu_referee(
     """A referee of cuda:0 in the block, with the page on which a test says what the device does."""
     options.setdefault("protocol", Protocol(inputs_bytes=SMALL, outputs_bytes=SMALL))
     options.setdefault("limits", Limits())
-    wait = WorkerPool._await_fork_server
+    with (
+        fake_gpu(folder, memory_bytes) as page,
+        Referee.start(cache=cache, device="cuda:0", **options) as made,
+    ):
+        yield made, page
 
-    def imported(pool: WorkerPool) -> None:
-        wait(pool)
-        if "fake_gpu" not in pool._imported:
-            pool._imported.append("fake_gpu")
-            pool._channel.send_json({"import": ["fake_gpu"]})
-            wait(pool)
 
-    with fake_driver(folder, memory_bytes) as page, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WorkerPool, "_await_fork_server", imported)
-        with Referee.start(cache=cache, device="cuda:0", threads=1, **options) as referee:
-            yield referee, page
+def command(*words: str) -> int:
+    """Run a command of kernelwright in this process, where a fake GPU may be; return its exit status."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["kernelwright", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return int(ended.value.code or 0)

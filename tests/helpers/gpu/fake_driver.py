@@ -41,7 +41,7 @@ class Page(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("ready", "memory_bytes", "sync_ns", "launch_ns", "teardown_ns",
-                                              "driver_version", "launches", "unused")),
+                                              "driver_version", "launches", "compute_mode")),
         ("faults", Fault * _FAULTS),
         ("processes", _Process * _PROCESSES),
     )  # fmt: skip

@@ -52,7 +52,7 @@ struct page {
   int64_t teardown_ns;
   int64_t driver_version;
   int64_t launches; /* by all processes */
-  int64_t unused;
+  int64_t compute_mode; /* CUcomputemode: whom the device lets in */
   struct fault faults[FAULTS];
   struct process processes[PROCESSES];
 };
@@ -242,6 +242,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = page->compute_mode; break;
     default: *value = 1;
   }
   return CUDA_SUCCESS;

@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Measurement, Referee
 from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
 from kernelwright.kernelbench.evaluator.memory import cuda as device
 from kernelwright.kernelbench.evaluator.memory.cuda import DeviceBytes, MemoryExporter
@@ -27,7 +24,7 @@ from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelwright.kernelbench.evaluator.session import PrematureLaunch, TaskSession
 from kernelwright.kernelbench.evaluator.timing import clocks, measurement
 from kernelwright.kernelbench.records import Verdict
-from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
+from tests.helpers.evaluator.trial import REFERENCE
 
 CPU = torch.device("cpu")
 LAYOUT = SlotLayout((TensorLayout("float32", (3, 5), (5, 1)), TensorLayout("int64", (7,), (1,))))
@@ -227,7 +224,7 @@ def test_what_runs_on_after_an_answer_is_cheating_where_it_ends_with_the_worker(
     with pytest.raises(CallFailed) as failed:
         synchronize(1, monkeypatch)
     assert failed.value.verdict is Verdict.cheating
-    with pytest.raises(InfrastructureError, match="to itself"):
+    with pytest.raises(InfrastructureError, match="another process's kernels"):
         synchronize(1000, monkeypatch)
 
 
@@ -253,7 +250,7 @@ def test_who_always_runs_before_it_is_asked_cheats() -> None:
     with pytest.raises(Refused) as refused:
         repeated(["candidate"] * 3)
     assert refused.value.verdict is Verdict.cheating
-    with pytest.raises(InfrastructureError, match="to itself"):
+    with pytest.raises(InfrastructureError, match="another process's kernels"):
         repeated(["candidate", "eager", "candidate"])
 
 
@@ -357,65 +354,3 @@ def test_what_is_called_of_the_driver_is_there() -> None:
                  "cuMemAddressFree", "cuCtxResetPersistingL2Cache"):  # fmt: skip
         assert callable(getattr(driver, name))
     assert int(device._posix()) == 1
-
-
-OTHER = """
-import sys
-import torch
-from kernelwright.kernelbench.evaluator.memory.cuda import DeviceArena
-device = torch.device("cuda:0")
-torch.zeros(1, device=device)
-arena = DeviceArena.attach(int(sys.argv[1]), int(sys.argv[2]), device)
-assert arena.bytes[:4].tolist() == [1, 2, 3, 4]
-arena.bytes[:4] = 7
-torch.cuda.synchronize()
-"""
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_memory_is_shared_and_outlives_who_wrote_to_it() -> None:
-    on = torch.device("cuda:0")
-    torch.zeros(1, device=on)
-    arena = device.DeviceArena.create(1000, on)
-    arena.bytes[:4] = torch.tensor([1, 2, 3, 4], dtype=torch.uint8)
-    torch.cuda.synchronize()
-    fd = arena.export()
-    command = [sys.executable, "-c", OTHER, str(fd), str(arena.size)]
-    subprocess.run(command, pass_fds=[fd], check=True, timeout=120)
-    os.close(fd)
-    assert arena.bytes[:4].tolist() == [7, 7, 7, 7]
-    arena.close()
-
-
-@pytest.fixture(scope="module")
-def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
-    with Referee.start(cache=tmp_path_factory.mktemp("cache"), device="cuda:0") as made:
-        yield made
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("baselines", [("eager", "compile"), ("cuda-graphs",)])
-def test_on_a_gpu_the_reference_is_as_fast_as_itself(
-    gpu_evaluator: Referee, baselines: tuple[str, ...]
-) -> None:
-    source = REFERENCE.replace("512, 1024", "8192, 1024")
-    candidate = candidate_of(source.replace("class Model(", "class ModelNew("))
-    evaluation = gpu_evaluator.evaluate(task_of(source), candidate, Measurement(baselines))
-    assert evaluation.verdict is Verdict.correct, evaluation.reason
-    assert evaluation.speedup is not None and evaluation.speedup.eager is not None
-    assert 0.95 < evaluation.speedup.eager.median < 1.05
-    assert evaluation.timing is not None and not evaluation.timing.failed_baselines
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_wrong_candidates_are_refused(gpu_evaluator: Referee) -> None:
-    wrong = {
-        variant("self.norm(x)", "self.norm(x) * 1.001"): Verdict.wrong_output,
-        variant("self.norm(x)", "self.norm(x).cpu()"): Verdict.wrong_output,
-        variant("self.norm(x)", "self.norm(x.add_(1.0))"): Verdict.wrong_output,
-    }
-    for source, verdict in wrong.items():
-        assert (
-            gpu_evaluator.evaluate(task_of(REFERENCE), candidate_of(source), Measurement(())).verdict
-            is verdict
-        )
