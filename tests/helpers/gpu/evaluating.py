@@ -16,7 +16,7 @@ SMALL = 16 << 20  # bytes of inputs, and of outputs, of a block
 
 @contextlib.contextmanager
 def gpu_referee(
-    folder: Path, cache: Path, memory_bytes: int = 4 << 30, **options: Any
+    folder: Path, cache: Path, memory_bytes: int = 16 << 30, **options: Any
 ) -> Iterator[tuple[Referee, Page]]:
     """A referee of cuda:0 in the block, with the page on which a test says what the device does."""
     options.setdefault("protocol", Protocol(inputs_bytes=SMALL, outputs_bytes=SMALL))
