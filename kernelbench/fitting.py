@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field, PositiveInt
 
 from kernelwright.kernelbench.evaluator.memory.budget import CallSizes, DeviceBudget, on_device
-from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.protocol import BASELINES, Protocol
 from kernelwright.kernelbench.evaluator.session import CALLS_ON_GPU
 from kernelwright.kernelbench.evaluator.sessions import Sessions
@@ -51,19 +51,28 @@ def usable_bytes(gigabytes: float) -> int:
 def fitting(sessions: Sessions, tasks: Sequence[Task], memory_bytes: int) -> Iterator[Fit]:
     """Say of one task after the other whether candidate, eager and torch.compile fit in so much memory."""
     sessions.pool.import_first([_SIZES])  # in the sandbox it could not be read
-    for task in tasks:
-        message = {"source": task.source, "precision": str(task.precision)}
-        try:
-            with sessions.pool.start("oracle", f"{_SIZES}:serve") as worker:
-                answer = worker.ask(message, sessions.limits.load_s)
-        except (WorkerDied, WorkerTimeout) as error:
-            answer = {"error": str(error)}
-        if "error" in answer:
-            yield Fit(task=task.id, error=str(answer["error"]).partition("\n")[0])
-            continue
-        sizes = Sizes(**answer)
-        budget = budget_of(sizes, memory_bytes)
-        yield Fit(task=task.id, sizes=sizes, calls=budget.calls, parts=budget.parts, fits=budget.fits)
+    worker: Worker | None = None
+    try:
+        for task in tasks:
+            if worker is None or worker.closed:
+                worker = sessions.pool.start("oracle", f"{_SIZES}:serve")
+            yield _fit(worker, task, sessions.limits.load_s, memory_bytes)
+    finally:
+        if worker is not None:
+            worker.close()
+
+
+def _fit(worker: Worker, task: Task, within_s: float, memory_bytes: int) -> Fit:
+    try:
+        answer = worker.ask({"source": task.source, "precision": str(task.precision)}, within_s)
+    except (WorkerDied, WorkerTimeout) as error:
+        worker.close()
+        answer = {"error": str(error)}
+    if "error" in answer:
+        return Fit(task=task.id, error=str(answer["error"]).partition("\n")[0])
+    sizes = Sizes(**answer)
+    budget = budget_of(sizes, memory_bytes)
+    return Fit(task=task.id, sizes=sizes, calls=budget.calls, parts=budget.parts, fits=budget.fits)
 
 
 def budget_of(sizes: Sizes, memory_bytes: int) -> DeviceBudget:

@@ -18,17 +18,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.kernelbench.evaluator.memory.layout import SlotLayout, TensorLayout
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
-from kernelwright.kernelbench.evaluator.reference.loading import import_task, to_device, to_precision
+from kernelwright.kernelbench.evaluator.reference.loading import DTYPES, import_task, to_precision
 from kernelwright.kernelbench.evaluator.reference.outputs import flattened
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, inputs_of
 
 _CPU = torch.device("cpu")
+
+
+class _Zeros(TorchDispatchMode):
+    """Numbers that are read from tensors without data are zero."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except DataDependentOutputException:
+            if func is not torch.ops.aten._local_scalar_dense.default:
+                raise
+            return 0.0 if args[0].is_floating_point() else 0
 
 
 class LiveBytes(TorchDispatchMode):
@@ -61,10 +74,10 @@ class LiveBytes(TorchDispatchMode):
 
 def sizes_of(source: str, precision: str) -> dict[str, Any]:
     """Return the arguments of `budget.CallSizes` for a task. Whatever its code raises is raised."""
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True), _Zeros():
         module = import_task(source, _CPU, Path.cwd())
         model = module.Model(*constructor_inputs(module.get_init_inputs(), module.Model))
-        model = to_device(model, precision, _CPU)
+        _cast(model, DTYPES[precision])
         inputs = inputs_of(module.get_inputs(), model)
         inputs = pytree.tree_map(lambda value: to_precision(value, precision, _CPU), inputs)
         given = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
@@ -82,6 +95,18 @@ def sizes_of(source: str, precision: str) -> dict[str, Any]:
             "largest": max([*results, *(layout.element_bytes for layout in layouts)]),
             "widening": 4 if any(tensor.element_size() == 2 for tensor in floats) else 2,
         }
+
+
+def _cast(model: nn.Module, dtype: torch.dtype | None) -> None:
+    """Cast floating weights and buffers; Module.to does not take parameters without data."""
+    known: dict[int, torch.Tensor] = {}  # those that modules share
+    for module in model.modules() if dtype is not None else ():
+        tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for table in tables:
+            for name, tensor in table.items():
+                if tensor is not None and tensor.is_floating_point():
+                    wide = known.setdefault(id(tensor), tensor.to(dtype))
+                    table[name] = nn.Parameter(wide) if isinstance(tensor, nn.Parameter) else wide
 
 
 def serve(channel: Channel) -> None:

@@ -2,8 +2,8 @@
 
    Memory of the device is the host's: physical memory is a memfd, so that it crosses processes as it does on a
    GPU. A kernel is a host function, called at once; what it would take is kept as a timeline. Every process has
-   one, in a page that all share: work begins when the device is free, also of other processes' work, and who
-   waits sleeps until then. A process that has ended leaves the device, and its memory, after `teardown_ns`.
+   one, in a page that all share: work begins when the device is free, of other processes' work for a time slice
+   at most, and who waits sleeps until then. A process that has ended leaves the device, and its memory, after `teardown_ns`.
 
    The page (struct page) is the file named by FAKE_CUDA_PAGE. Tests write to it what is to fail, and how slow
    things are; see fake_driver.py, which lays it out in the same way. */
@@ -25,6 +25,7 @@
 #define PROCESSES 256
 #define FAULTS 8
 #define SPIN_NS 80000 /* of a wait that is not slept: waking up takes as long */
+#define SLICE_NS 2000000 /* that a process has the device before it is another's turn */
 #define EXPORT __attribute__((visibility("default")))
 
 struct fault {
@@ -187,7 +188,9 @@ static int64_t device_free_ns(void) {
 
 static void work(int64_t ns) {
   if (page->launch_ns) wait_until(now_ns() + page->launch_ns);
-  int64_t from = now_ns(), free_ns = device_free_ns();
+  int64_t from = now_ns(), free_ns = device_free_ns(), own_ns = me()->busy_until_ns;
+  if (free_ns > from + SLICE_NS) free_ns = from + SLICE_NS; /* processes take turns */
+  if (own_ns > free_ns) free_ns = own_ns;
   if (free_ns > from) from = free_ns;
   me()->busy_until_ns = ns > INT64_MAX / 4 ? INT64_MAX / 2 : from + ns;
   __atomic_fetch_add(&page->launches, 1, __ATOMIC_SEQ_CST);

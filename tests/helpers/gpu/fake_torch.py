@@ -19,6 +19,7 @@ from kernelwright.kernelbench.evaluator.timing import ceilings
 
 OPERATOR_NS = 2000
 CHIP = "sm_90"
+_WHOLE = 2 << 20  # bytes, of which memory that is taken from a pool is a multiple; smaller: a power of two
 # Measuring them would take minutes on a CPU, and say nothing of this one.
 CEILINGS = {"copy_bytes_s": 3e12, "cached_copy_bytes_s": 6e12, "fp32_flops_s": 5e13, "disturbed": None}
 
@@ -146,7 +147,7 @@ class Pool:
     def holding(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of the tensor in this pool's memory."""
         used = tensor.untyped_storage().nbytes()
-        size = -(-used // 512) * 512
+        size = -(-used // _WHOLE) * _WHOLE if used > _WHOLE else 1 << max(9, (used - 1).bit_length())
         free = self._free.setdefault(size, [])
         address = free.pop() if free else self._take(size, 0, 0)
         if not address:
@@ -157,6 +158,33 @@ class Pool:
         whole = torch.frombuffer(memory, dtype=torch.uint8)[:used].view(tensor.dtype)
         held = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         return held.copy_(tensor)
+
+
+class Live:
+    """Bytes of the results that exist, as torch.cuda counts what it has allocated."""
+
+    bytes = most_bytes = 0
+
+    @classmethod
+    def count(cls, given_to: Any, made: Any) -> None:
+        with torch._C.DisableTorchFunction():
+            given = {tensor.untyped_storage().data_ptr() for tensor in _tensors(given_to)}
+            for storage in {
+                tensor.untyped_storage().data_ptr(): tensor.untyped_storage()
+                for tensor in _tensors(made)
+                if tensor.untyped_storage().data_ptr() not in given
+            }.values():
+                cls.add(storage.nbytes())
+                weakref.finalize(storage, cls.add, -storage.nbytes())
+
+    @classmethod
+    def add(cls, size: int) -> None:
+        cls.bytes += size
+        cls.most_bytes = max(cls.bytes, cls.most_bytes)
+
+    @classmethod
+    def reset(cls, *_: Any) -> None:
+        cls.most_bytes = cls.bytes
 
 
 class FakeTorch(TorchOnGpu):
@@ -171,6 +199,9 @@ class FakeTorch(TorchOnGpu):
             "graph": graph,
             "MemPool": Pool,
             "use_mem_pool": Pool.use,
+            "memory_allocated": lambda *_: Live.bytes,
+            "max_memory_allocated": lambda *_: Live.most_bytes,
+            "reset_peak_memory_stats": Live.reset,
             "mem_get_info": lambda *_: _driver("cuMemGetInfo"),
             "get_device_properties": _properties,
             "default_generators": (torch.default_generator,),
@@ -193,6 +224,7 @@ class FakeTorch(TorchOnGpu):
                 CUDAGraph.capturing.calls.append((func, args, kwargs or {}, made))
             elif Pool.current is not None:
                 made = _held(Pool.current, (args, kwargs), made)
+            Live.count((args, kwargs), made)
         return made
 
 

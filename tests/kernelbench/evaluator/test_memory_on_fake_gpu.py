@@ -8,11 +8,12 @@ import pytest
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import Limits, Measurement, Referee
 from kernelwright.kernelbench.evaluator.memory import budget
-from kernelwright.kernelbench.evaluator.protocol import Effort
+from kernelwright.kernelbench.evaluator.protocol import Effort, Protocol
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from tests.helpers.gpu.evaluating import gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
 
+SHORT = Protocol(max_calls=1, min_rounds=1, families=("task", "needle", "perturbed"))  # 16 calls on a GPU
 BRIEF = Measurement(("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0))
 REFERENCE = """
 import torch
@@ -58,7 +59,7 @@ ELSEWHERE = candidate_of("with outside():", "    y = torch.relu(x * 2)", "return
 @pytest.fixture(scope="module")
 def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Referee, Page]]:
     folder = tmp_path_factory.mktemp("gpu")
-    with gpu_referee(folder, folder / "cache", limits=Limits(call_s=3.0)) as made:
+    with gpu_referee(folder, folder / "cache", limits=Limits(call_s=3.0), protocol=SHORT) as made:
         yield made
 
 
@@ -133,7 +134,7 @@ def test_inputs_that_eager_gets_are_not_there_for_a_candidate(gpu: tuple[Referee
 
 
 def test_kernels_that_outlive_their_block_are_found(gpu: tuple[Referee, Page]) -> None:
-    body = ("torch.cuda.synchronize = lambda *_: None", "busy(50_000)", "return torch.relu(x * 2)")
+    body = ("torch.cuda.synchronize = lambda *_: None", "busy(20e6)", "return torch.relu(x * 2)")
     found = evaluate(gpu, candidate_of(*body))
     assert found.verdict is Verdict.cheating and "still running" in found.reason, found.reason
 
@@ -159,15 +160,18 @@ def test_a_candidate_that_runs_out_of_memory_is_at_fault_itself(gpu: tuple[Refer
 
 
 def test_large_calls_fit_that_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """48 MiB in and out on a device of 512 MiB: two copies of a slot, an output for each worker."""
+    """48 MiB in and out on a device of 640 MiB: two copies of a slot, and an output for each worker."""
     monkeypatch.setattr(budget, "_PROCESS_BYTES", 0)
     monkeypatch.setattr(budget, "_FIXED_BYTES", 8 * MIB)
-    monkeypatch.setattr(budget, "_HEAP_BYTES", 16 * MIB)
-    rows = 48 * MIB // 1024
-    with gpu_referee(tmp_path, tmp_path / "cache", memory_bytes=512 * MIB) as (referee, page):
-        session = referee.sessions.open(task_of(rows))
+    monkeypatch.setattr(budget, "_HEAP_BYTES", 32 * MIB)
+    size, device = 48 * MIB, 640 * MIB
+    # Each of two workers had two slots of its own, 1.25 times two outputs, and two more from elsewhere.
+    assert 2 * (2 + 2.5 + 2) * size + 2 * (256 << 20) > device
+    task = Task(id="test:large", level=1, source=REFERENCE.format(rows=size // 1024).replace("x * 2", "x"))
+    with gpu_referee(tmp_path, tmp_path / "cache", memory_bytes=device, protocol=SHORT) as (referee, page):
+        session = referee.sessions.open(task)
         assert (session.calls, session.most_calls, session.one_process) == (1, 1, True)
-        found = referee.evaluate(task_of(rows), RIGHT, BRIEF)
+        assert isinstance(session.budget, budget.DeviceBudget) and session.budget.fits
+        found = referee.evaluate(task, candidate_of("return torch.relu(x)"), BRIEF)
         assert found.verdict is Verdict.correct, found.reason
-        # Before, each of two workers took its own two slots, 1.25 times three outputs, and two more.
-        assert page.used_bytes < 512 * MIB < 2 * (2 + 3.75 + 2) * 48 * MIB
+        assert 4 * size < page.used_bytes < device

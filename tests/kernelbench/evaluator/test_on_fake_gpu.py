@@ -112,7 +112,7 @@ def test_a_kernel_that_never_ends_is_a_timeout_and_leaves_the_device_free(evalua
 
 
 def test_kernels_that_outlive_their_block_are_cheating(evaluated) -> None:  # type: ignore[no-untyped-def]
-    before = "busy(50_000); torch.cuda.synchronize = lambda *_: None"
+    before = "busy(20e6); torch.cuda.synchronize = lambda *_: None"
     found = evaluated(candidate_of(before=before))
     assert found.verdict is Verdict.cheating and "still running" in found.reason, found.reason
 
