@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 
 class Sizes(Record):
-    """`budget.CallSizes`, as a worker says them."""
+    """`budget.CallSizes`, as a worker reports them."""
 
     inputs: int
     outputs: tuple[int, ...]
@@ -26,6 +26,7 @@ class Sizes(Record):
     live: int
     largest: int
     widening: PositiveInt
+    slices: PositiveInt
 
 
 class Fit(Record):
@@ -56,7 +57,7 @@ def fitting(sessions: Sessions, tasks: Sequence[Task], memory_bytes: int) -> Ite
         for task in tasks:
             if worker is None or worker.closed:
                 worker = sessions.pool.start("oracle", f"{_SIZES}:serve")
-            yield _fit(worker, task, sessions.limits.load_s, memory_bytes)
+            yield _fit(worker, task, sessions.limits.compile_s, memory_bytes)
     finally:
         if worker is not None:
             worker.close()
@@ -64,7 +65,7 @@ def fitting(sessions: Sessions, tasks: Sequence[Task], memory_bytes: int) -> Ite
 
 def _fit(worker: Worker, task: Task, within_s: float, memory_bytes: int) -> Fit:
     try:
-        answer = worker.ask({"source": task.source, "precision": str(task.precision)}, within_s)
+        answer = worker.ask({"do": "size", "source": task.source, "precision": str(task.precision)}, within_s)
     except (WorkerDied, WorkerTimeout) as error:
         worker.close()
         answer = {"error": str(error)}

@@ -25,7 +25,7 @@ _COLUMNS = (
     ("inputs", "of all slots, twice: the oracle's copy, and the candidates'"),
     ("outputs", "of a block, and temporaries of a call, for each worker"),
     ("weights", "for each worker"),
-    ("reference", "the oracle's peak: models and results in float64, moved inputs, an output to compare"),
+    ("reference", "the oracle's peak: models and results in float64, moved inputs, outputs to compare"),
 )
 
 
@@ -49,14 +49,17 @@ def run(
         f"{made_by('fitting', machine)} Nothing here has run on a GPU. `kernelwright tasks --suite "
         f"kernelbench:1 --memory {memory:g}` prints the same.",
         "",
-        f"{fit} of {len(rows)} fit in the {usable / GIB:.1f} GiB that programs get, with eager and "
-        "torch.compile beside the candidate. Sizes are in GiB; blocks have N `calls` and 2N, or one each.",
+        f"{fit} of {len(rows)} fit in the {usable / GIB:.1f} GiB that programs get, by calculation, with "
+        "eager and torch.compile beside the candidate. Sizes are in GiB; blocks have N `calls` and 2N, or one "
+        "each.",
         "",
         *table(("column", "what it holds"), _COLUMNS),
         "",
         "Temporaries are those between eager's operators. What an operator takes inside itself (a "
         "convolution's workspace), and what Inductor takes to compile, is not counted.",
         "",
+        "Where a call can be made in slices of its batch, samples are taken to be independent, so that "
+        "float64 takes little memory beside results. The oracle makes sure of that by comparing values.",
         "",
         *table(fit_header(), rows),
         "",

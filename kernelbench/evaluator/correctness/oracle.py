@@ -47,6 +47,7 @@ from kernelwright.kernelbench.evaluator.reference.rounded import (
     follows,
     unlike_the_reference,
 )
+from kernelwright.kernelbench.evaluator.reference.slices import SLICES
 from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 _TRIAL_CALLS = 5  # to learn how long one takes
@@ -136,6 +137,7 @@ class Oracle:
             "not_built": native.not_built(),
             "flops": self.reference.flops,
             "widening": 4 if self._coarse else 2,
+            "slices": SLICES if self.reference.batch and not self.integers else 1,
         }
 
     def _state(self) -> dict[str, torch.Tensor]:
@@ -269,14 +271,14 @@ class Oracle:
         """
         self._forget()
         tensors = self.slots[slot]
+        if not self._fan_in:
+            self._fan_in = self._measured_fan_in(tensors, self._run(tensors, seed), seed)
         rankings = Rankings(), Rankings()
         watching = rankings if self.integers else ()
         reference, exact = self.reference.both(tensors, seed, *watching)
         if self._families[slot] == "task":
             self.reference.check_precision(reference, exact)
         self._called, self._family = (tensors, seed), self._families[slot]
-        if not self._fan_in:
-            self._fan_in = self._measured_fan_in(tensors, reference, seed)
         disturbed = list(self.reference.disturbed(_disturbances_of(exact), tensors, seed))
         for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
             others = [outputs[position] for outputs in disturbed]
@@ -442,7 +444,7 @@ class Oracle:
 
     def _view(self, placed: Sequence[Any]) -> torch.Tensor:
         memory, offset, layout = placed
-        return self.memory[memory].tensor(TensorLayout.from_json(layout), offset)
+        return self.memory[memory].tensor(TensorLayout.from_json(layout), offset).to(self.device)
 
     def audit(self, seeds: Sequence[int]) -> list[str]:
         """Sentences on what makes this task measure nothing; see `correctness.audit`."""

@@ -163,6 +163,7 @@ class OracleClient:
             live=max(int(called["live_bytes"]), self.output_bytes),
             largest=max([*outputs, *(t.element_bytes for t in self.inputs.tensors)]),
             widening=described["widening"],
+            slices=described["slices"],
         )
 
     @property

@@ -9,7 +9,7 @@ eager and torch.compile, blocks have one call:
 >>> budget.calls, budget.block, budget.slots, budget.fits
 (1, 1, 1, True)
 >>> {part: round(size / GIB, 1) for part, size in budget.parts.items()}
-{'processes': 2.5, 'inputs': 12.0, 'outputs': 18.8, 'weights': 0.0, 'reference': 37.0}
+{'processes': 2.5, 'inputs': 12.0, 'outputs': 18.8, 'weights': 0.0, 'reference': 31.0}
 
 With a sixteenth of the rows a block of N calls moves the 6 GiB that keep a GPU busy for 2 ms:
 
@@ -34,7 +34,8 @@ _TRAFFIC_BYTES = 6 << 30  # of N calls on a GPU: 2 ms at 3 TB/s, ten times what 
 _PROCESS_BYTES = 5 << 27  # 640 MiB of a GPU: a process's context, and workspaces of cuBLAS
 _FIXED_BYTES = 1 << 30  # of the oracle: blocks of rows in float64, what it evicts the cache with
 _SEGMENT_BYTES, _SMALL_BYTES, _LARGE_BYTES = 20 << 20, 1 << 20, 10 << 20  # of torch's caching allocator
-_DRAWS = 4  # copies of a slot, at most, while its inputs are drawn and rewritten for a family
+_COMPARED = 9  # calls of a block, at most, whose outputs are all compared: of each family of inputs, and one
+_DRAWS = 9 / 4  # copies of a slot while it is filled: what was drawn, what that becomes, masks
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class CallSizes:
 
     `live`: the most that a call holds at one time beside its inputs and weights, outputs included. `largest`:
     of its largest tensor. `widening`: of what is computed in float64, the multiple of its size: 4 for bf16.
+    `slices`: of the batch, in which float64 results are computed one after the other.
     """
 
     inputs: int
@@ -51,6 +53,7 @@ class CallSizes:
     live: int = 0
     largest: int = 0
     widening: int = 2
+    slices: int = 1
 
     @property
     def output_bytes(self) -> int:
@@ -152,8 +155,13 @@ class DeviceBudget:
             "inputs": 2 * self.slots * sizes.inputs,
             "outputs": self.workers * self.heap_bytes,
             "weights": self.workers * sizes.weights,
-            "reference": _reference_bytes(sizes),
+            "reference": _reference_bytes(sizes) + self._compared_bytes,
         }
+
+    @property
+    def _compared_bytes(self) -> int:
+        """Bytes of outputs that the oracle has copied; those of single calls lie in the host's memory."""
+        return min(self.block, _COMPARED) * self.sizes.output_bytes if self.block > 1 else 0
 
     @property
     def total_bytes(self) -> int:
@@ -197,12 +205,16 @@ def _reference_bytes(sizes: CallSizes) -> int:
     """Bytes that the oracle takes at its peak, beside the inputs of all slots.
 
     It keeps the model in its own precision and in float64, and for a while a third one with moved weights.
-    With the outputs that are to be compared already there, the peak is that of one of three steps: a run in
-    float64, beside the result in the task's own precision; a run on moved inputs, beside that and the float64
-    result; the drawing of inputs.
+    The peak is that of one of three steps: a run in float64, beside the result in the task's own precision; a
+    run on moved inputs, beside that and the float64 result; the drawing of inputs. A comparison takes less.
     """
     outputs, live = sizes.output_bytes, max(sizes.live, sizes.output_bytes)
-    exact = outputs + sizes.widening * (sizes.inputs + live)
-    moved = outputs + sizes.widening * outputs + sizes.inputs + live
-    peak = max(outputs + exact, outputs + moved, _DRAWS * sizes.inputs)
+    results = outputs + sizes.widening * outputs
+    if sizes.slices > 1:
+        exact = results + sizes.widening * (sizes.inputs + live) // sizes.slices
+        moved = results + outputs + (sizes.inputs + live) // sizes.slices
+    else:
+        exact = outputs + sizes.widening * (sizes.inputs + live)
+        moved = results + sizes.inputs + live
+    peak = max(exact, moved, outputs + sizes.inputs + live, int(_DRAWS * sizes.inputs))
     return (2 + sizes.widening) * sizes.weights + peak + _FIXED_BYTES

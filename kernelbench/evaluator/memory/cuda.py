@@ -205,6 +205,8 @@ class MemoryExporter:
         self.slots = [layout.views(self.master, slot) for slot in range(slots)]
         self._loans: dict[int, _Loan] = {}
         self.held: dict[int, DeviceBytes] = {}  # by worker, the outputs of its last block
+        # Where there is memory for one call alone, there is none to keep outputs in until they are compared.
+        self._held_on = torch.device("cpu") if slots == 1 else device
         self._eviction = torch.ones(2 * cache_bytes // 4, dtype=torch.int32, device=device)
         self._probe = torch.zeros(_PROBE_BYTES, dtype=torch.uint8, device=device)
 
@@ -278,7 +280,7 @@ class MemoryExporter:
         held = self.held.get(number)
         if held is None or not size <= held.bytes.numel() <= 2 * size + _PROBE_BYTES:
             self.held.pop(number, None)  # before there is another one
-            held = self.held[number] = DeviceBytes(torch.empty(size, dtype=torch.uint8, device=self.device))
+            held = self.held[number] = DeviceBytes(torch.empty(size, dtype=torch.uint8, device=self._held_on))
         for begin, length, to in pieces:
             held.bytes[to : to + length].copy_(heap[begin : begin + length])
         self._synchronize()

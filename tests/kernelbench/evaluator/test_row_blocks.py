@@ -10,7 +10,7 @@ from kernelwright.kernelbench.evaluator.correctness.budget import ErrorsOf, Expe
 from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
 from kernelwright.kernelbench.evaluator.memory import blocks
-from kernelwright.kernelbench.evaluator.reference import model
+from kernelwright.kernelbench.evaluator.reference import agreement
 from kernelwright.kernelbench.evaluator.reference.rounded import follows, unlike_the_reference
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -108,6 +108,6 @@ def test_a_large_output_is_sampled_for_the_reference_s_own_error(monkeypatch: py
     reference = torch.randn(64, 8, 16)
     exact = reference.double()
     exact[::2] += 3.0
-    assert model.share_off(reference, exact) == pytest.approx(0.5, abs=0.01)
-    monkeypatch.setattr(model, "MOST", 500)
-    assert model._thinned(reference).numel() <= 1000
+    assert agreement.share_off(reference, exact) == pytest.approx(0.5, abs=0.01)
+    monkeypatch.setattr(agreement, "MOST", 500)
+    assert agreement._thinned(reference).numel() <= 1000
