@@ -50,8 +50,8 @@ def run(
         f"kernelbench:1 --memory {memory:g}` prints the same.",
         "",
         f"{fit} of {len(rows)} fit in the {usable / GIB:.1f} GiB that programs get, by calculation, with "
-        "eager and torch.compile beside the candidate. Sizes are in GiB; blocks have N `calls` and 2N, or one "
-        "each.",
+        "eager and torch.compile beside the candidate. Sizes are in GiB; blocks have N `calls` and 2N, "
+        "or one each.",
         "",
         *table(("column", "what it holds"), _COLUMNS),
         "",

@@ -134,13 +134,14 @@ class DeviceBudget:
 
     @property
     def heap_bytes(self) -> int:
-        return _reserved(self.room_bytes(self.block)) + _HEAP_BYTES
+        kept, sizes = _kept(self.block), self.sizes
+        room = sum(_reserved(kept, size) for size in sizes.outputs)
+        return room + _reserved(1, sizes.temporaries) + _HEAP_BYTES
 
     def room_bytes(self, calls: int) -> list[int]:
-        """Return the pieces of memory for the outputs of a block of `calls`, and some for temporaries."""
-        kept = calls + min(_SPARE_CALLS, calls // 2)
+        """Return the pieces of memory for the outputs of a block of `calls`, and one for temporaries."""
         temporaries = self.sizes.temporaries
-        return kept * [*self.sizes.outputs] + ([temporaries] if temporaries else [])
+        return _kept(calls) * [*self.sizes.outputs] + ([temporaries] if temporaries else [])
 
     @property
     def aside_bytes(self) -> int:
@@ -192,13 +193,19 @@ def on_device(sizes: CallSizes, memory_bytes: int, workers: int, most_calls: int
     return budget(fitting) if fitting else DeviceBudget(sizes, memory_bytes, workers, 1, 1)
 
 
-def _reserved(pieces: Sequence[int]) -> int:
-    """Bytes that torch's caching allocator reserves for these pieces of memory."""
-    whole = sum(rounded(size, GRANULE) for size in pieces if size >= _LARGE_BYTES)
-    small = sum(rounded(size, 512) for size in pieces if size <= _SMALL_BYTES)
-    between = sum(size * _SEGMENT_BYTES // (_SEGMENT_BYTES // size * size)  # a segment holds a few of them
-                  for size in pieces if _SMALL_BYTES < size < _LARGE_BYTES)  # fmt: skip
-    return whole + rounded(small, GRANULE) + rounded(between, _SEGMENT_BYTES)
+def _kept(calls: int) -> int:
+    """Count of calls for whose outputs there is room in a block of `calls`."""
+    return calls + min(_SPARE_CALLS, calls // 2)
+
+
+def _reserved(count: int, size: int) -> int:
+    """Bytes that torch's caching allocator reserves for `count` pieces of memory of one size."""
+    if size >= _LARGE_BYTES:
+        return count * rounded(size, GRANULE)
+    if size <= _SMALL_BYTES:
+        return rounded(count * rounded(size, 512), GRANULE)
+    in_a_segment = _SEGMENT_BYTES // rounded(size, 512)
+    return -(-count // in_a_segment) * _SEGMENT_BYTES
 
 
 def _reference_bytes(sizes: CallSizes) -> int:
