@@ -1,4 +1,4 @@
-"""Which tasks fit on a GPU, and what takes the memory: by the evaluator's own calculation, without a GPU."""
+"""Tasks that fit on a GPU, and what takes the memory: by the evaluator's own calculation, without a GPU."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Which of KernelBench's problems can be evaluated on a GPU with 80 GB, by the evaluator's own calculation.
+"""KernelBench's problems that fit on a GPU with 80 GB, by the evaluator's own calculation.
 
     KERNELBENCH_DIR=... python -m benchmarks fitting
 

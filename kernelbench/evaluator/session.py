@@ -12,7 +12,7 @@ from kernelwright.kernelbench.evaluator.block import Block, PrematureLaunch
 from kernelwright.kernelbench.evaluator.correctness.oracle_client import (
     NoDeviceMemory,
     OracleClient,
-    Sample,
+    OutputSample,
 )
 from kernelwright.kernelbench.evaluator.memory.budget import DeviceBudget, HostBudget, on_device, on_host
 from kernelwright.kernelbench.evaluator.memory.layout import unpack_outputs
@@ -305,7 +305,7 @@ class TaskSession:
         strict: bool = False,
         flush: bool = True,
         whole: Collection[int] | None = None,
-        part: Sample | None = None,
+        part: OutputSample | None = None,
     ) -> Block:
         """Run one block of calls on the referee's clock; the worker is stopped before and after.
 

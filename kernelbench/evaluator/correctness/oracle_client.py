@@ -59,7 +59,7 @@ class CallComparison:
 
 
 @dataclass(frozen=True)
-class Sample:
+class OutputSample:
     """Part of one output of one call of a block, chosen in secret: see `OracleClient.sample`."""
 
     call: int
@@ -295,7 +295,7 @@ class OracleClient:
             )
         return CallComparison(**self._ask("compare", outputs=self.memory.place(worker, chosen)))
 
-    def sample(self, calls: int, but: int | None = None) -> Sample | None:
+    def sample(self, calls: int, but: int | None = None) -> OutputSample | None:
         """Choose a part of one output of one of these calls; None where there is none.
 
         Call number `but`, whose inputs may be of another family than the task's own, is not chosen.
@@ -304,10 +304,10 @@ class OracleClient:
         if not chosen:
             return None
         position = secrets.randbelow(len(self.outputs))
-        return Sample(secrets.choice(chosen), position, secrets.randbits(62))
+        return OutputSample(secrets.choice(chosen), position, secrets.randbits(62))
 
     def agrees(
-        self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, sample: Sample
+        self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, sample: OutputSample
     ) -> bool:
         """Hold a sample of a worker's outputs against the same of another's.
 

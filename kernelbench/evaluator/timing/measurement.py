@@ -23,7 +23,7 @@ from functools import partial
 from typing import TypeVar
 
 from kernelwright.kernelbench.evaluator.block import Block, PrematureLaunch
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import Sample
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import OutputSample
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.protocol import Effort
 from kernelwright.kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
@@ -288,7 +288,7 @@ def _phase(
 def _run(
     session: TaskSession,
     workers: Mapping[str, Worker],
-    compared: Mapping[str, tuple[Sequence[int], Sample | None]],
+    compared: Mapping[str, tuple[Sequence[int], OutputSample | None]],
     name: str,
     slots: Sequence[int],
     seeds: Sequence[int | None],
@@ -350,7 +350,10 @@ def _verify(
 
 
 def _compare(
-    session: TaskSession, workers: Mapping[str, Worker], blocks: Mapping[str, Block], sample: Sample | None
+    session: TaskSession,
+    workers: Mapping[str, Worker],
+    blocks: Mapping[str, Block],
+    sample: OutputSample | None,
 ) -> None:
     """Hold a sample of the candidate's outputs, if there is one, against eager's. Raises Refused."""
     candidate, eager = workers["candidate"], workers["eager"]
