@@ -42,7 +42,7 @@ def fake_gpu(
 
 @contextlib.contextmanager
 def gpu_referee(
-    folder: Path, cache: Path, memory_bytes: int = 4 << 30, **options: Any
+    folder: Path, cache: Path, memory_bytes: int = 16 << 30, **options: Any
 ) -> Iterator[tuple[Referee, Page]]:
     """A referee of cuda:0 in the block, with the page on which a test says what the device does."""
     options.setdefault("protocol", Protocol(inputs_bytes=SMALL, outputs_bytes=SMALL))

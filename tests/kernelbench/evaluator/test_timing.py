@@ -9,9 +9,10 @@ import pytest
 
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Referee
 from kernelwright.kernelbench.evaluator import trial as evaluation_module
+from kernelwright.kernelbench.evaluator.block import Block
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.sandbox.process_tree import cpu_ns, tree
-from kernelwright.kernelbench.evaluator.session import Block, TaskSession
+from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings, interval
 from kernelwright.kernelbench.records import Verdict
 from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
