@@ -132,6 +132,8 @@ class FakeTorch(TorchOnGpu):
         }
         for name, value in replaced.items():
             setattr(cuda, name, value)
+        of_c: Any = torch._C
+        of_c._cuda_getDevice = of_c._cuda_getCurrentRawStream = lambda *_: 0
         cuda.memory.CUDAPluggableAllocator = _Pool
         return self
 
