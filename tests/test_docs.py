@@ -23,7 +23,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Options of other programs that the documents name.
 FOREIGN = {
     "--continuous-batching", "--import-mode", "--lora-modules", "--no-build-isolation", "--override.imports", "--pyargs",
-    "--query-metrics", "--scope", "--training.mixed_precision_param", "--use_fast_math", "--user",
+    "--query-metrics", "--scope", "--training.mixed_precision_param", "--user",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from kernelwright.profiling.rung import Reading, Subject
 
 
 class Cubins:
-    """Resources and instructions of Triton's and NVRTC's kernels on a named chip."""
+    """Resources and instructions of Triton's and CuPy's kernels on a named chip."""
 
     name = "cubins"
 
