@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.errors import InfrastructureError, Unavailable
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -44,6 +45,16 @@ def _languages() -> Iterator[Capability]:
     emulated = "emulated on the CPU: checked, not timed; the CUDA toolkit's nvcc would build load_inline's"
     why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else emulated if found else fix
     yield Capability(name="language cuda", on=bool(nvcc or found), why=why)
+    yield _nvrtc()
+
+
+def _nvrtc() -> Capability:
+    """Return the capability to build CUDA C++ for GPUs without nvcc."""
+    try:
+        why = f"{nvrtc.version()}: builds compile_cuda's kernels for a GPU, and all kernels for named chips"
+    except Unavailable as error:
+        return Capability(name="NVRTC", on=False, why=str(error))
+    return Capability(name="NVRTC", on=True, why=why)
 
 
 def _gpu(pool: WorkerPool) -> Capability:

@@ -67,7 +67,7 @@ def cuda_headers() -> Path:
 
 @functools.cache
 def library() -> Path:
-    """The driver, built: libcuda.so.1."""
+    """The driver, built, with the host functions that its kernels are: libcuda.so.1."""
     built = Path(mkdtemp(prefix="fake-libcuda-")) / "libcuda.so.1"
     words = [
         "gcc",
@@ -80,7 +80,8 @@ def library() -> Path:
         "-I",
         str(cuda_headers()),
     ]
-    subprocess.run([*words, "-o", str(built), str(HERE / "fake_libcuda.c"), "-lpthread", "-ldl"], check=True)
+    sources = [str(HERE / name) for name in ("fake_libcuda.c", "host_kernels.c")]
+    subprocess.run([*words, "-o", str(built), *sources, "-lpthread", "-ldl"], check=True)
     built.parent.chmod(0o755)
     return built
 

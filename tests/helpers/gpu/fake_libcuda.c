@@ -451,8 +451,8 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t coun
   return CUDA_SUCCESS;
 }
 
-/* A module is a library of host functions beside this one: fake_kernel_NAME(params, grid, block) computes, and
-   returns the nanoseconds that the device would take. */
+/* The kernels of all modules are host functions, those of host_kernels.c among them: fake_kernel_NAME(params,
+   grid, block) computes, and returns the nanoseconds that the device would take. */
 EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
   BEGIN;
   if (memcmp(image, "\177ELF", 4)) return CUDA_ERROR_INVALID_IMAGE;
@@ -472,7 +472,7 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute att
   return value > 232448 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
-  *value = 0;
+  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -482,6 +482,25 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, un
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   int64_t (*call)(void **, const unsigned *, const unsigned *) = (void *)function;
   work(call(params, grid, block));
+  return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) {
+  return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                        config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream, params, extra);
+}
+/* NVRTC asks for a table of the driver's internals where there is a driver. */
+EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+  *table = NULL;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+/* The rest of what Triton asks. */
+EXPORT CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return CUDA_SUCCESS; }
+EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+  if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;
+  *(CUdeviceptr *)data = address;
   return CUDA_SUCCESS;
 }
 
