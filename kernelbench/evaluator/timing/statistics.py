@@ -44,6 +44,7 @@ from kernelwright.kernelbench.evaluator.timing.alone import Alone, estimate
 from kernelwright.kernelbench.records import TRAFFIC, Interval
 
 _RESAMPLES = 4000  # of the bootstrap; chosen by hand
+_FEWEST_PAIRS = 4  # of blocks of N and of 2N calls, that tell what a block costs; chosen by hand
 _SAVED = 0.5  # share of a block's fixed cost that a candidate's process may save; chosen by hand
 # Share of a block's time that a worker may have waited for a CPU more, or less, than usual; chosen by hand.
 # Leaving out phases beyond it takes the spread of ratios from 6% to 1.5% for gelu_tanh, from 5% to 2% for mlp
@@ -65,8 +66,12 @@ class TimedBlock:
     device_s: float = math.nan
 
     def call_s(self, empty_s: float) -> float:
-        """Seconds a call; no more than three quarters are taken off for what messages cost."""
-        return max(self.seconds - self.messages * empty_s, self.seconds / 4) / self.calls
+        """Seconds a call; no more than three quarters are taken off for what messages cost.
+
+        Nor less than a GPU's own clock says: a worker that has it say more only loses.
+        """
+        device_s = self.device_s if math.isfinite(self.device_s) else 0.0
+        return max(self.seconds - self.messages * empty_s, self.seconds / 4, device_s) / self.calls
 
 
 def interval(groups: Sequence[Sequence[float]]) -> Interval:
@@ -127,7 +132,7 @@ class Timings:
             for short, long in zip(self.blocks["eager"][::2], self.blocks["eager"][1::2], strict=False)
             if long.calls == 2 * short.calls and long.messages == short.messages == 1
         ]
-        return [float(np.median(found))] if found else []
+        return [float(np.median(found))] if len(found) >= _FEWEST_PAIRS else []
 
     @property
     def alone(self) -> Alone:
