@@ -19,7 +19,6 @@ from typing import Annotated
 import typer
 
 from benchmarks.publishing import log, publish
-from benchmarks.runs import make_run
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.evaluator import EFFORTS, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
@@ -39,9 +38,9 @@ def run(
     every = sources.resolve([], suite="builtin:level1")
     tasks = every[:: len(every) // _TASKS][:_TASKS]
     words = [*(task.id for task in tasks), "--rounds", str(rounds), "--effort", "quick"]
-    folders = [Path("runs") / f"bench-regression-{name}" for name in (commit, "now")]
-    _run_of(commit, words, folders[0].resolve())
-    make_run(words, folders[1])
+    folders = [Path("runs").resolve() / f"bench-regression-{name}" for name in (commit, "now")]
+    for tree, folder in zip((_tree_of(commit), Path.cwd()), folders, strict=True):
+        _run_in(tree, words, folder)
     rows, ratios, gains = [], list[float](), list[float]()
     with Referee.start(cache=cache_folder()) as referee:
         for task in tasks:
@@ -63,14 +62,20 @@ def run(
     publish("regression", title, header, rows, machine)
 
 
-def _run_of(commit: str, words: Sequence[str], out: Path) -> None:
-    """Make or resume a run with the code of a commit, checked out below runs/."""
+def _tree_of(commit: str) -> Path:
+    """Return the folder below runs/ that a commit is checked out to."""
     tree = Path("runs").resolve() / f"commit-{commit}"
     if not tree.exists():
         archive = subprocess.run(["git", "archive", commit], stdout=subprocess.PIPE, check=True)
         tree.mkdir(parents=True)
         subprocess.run(["tar", "-x", "-C", str(tree)], input=archive.stdout, check=True)
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    return tree
+
+
+def _run_in(tree: Path, words: Sequence[str], out: Path) -> None:
+    """Make or resume a run with the code of a checkout; it knows no other runs, and has its own caches."""
+    home = out.with_name(f"{out.name}-home")
+    environment = {**os.environ, "PYTHONPATH": str(tree), "KERNELWRIGHT_HOME": str(home)}
     given = ["--resume", str(out)] if (out / "run.db").exists() else [*words, "--out", str(out)]
     command = [sys.executable, "-m", "kernelwright", "run", *given]
     subprocess.run(command, cwd=tree, env=environment, check=True)

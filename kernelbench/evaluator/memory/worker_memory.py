@@ -51,7 +51,7 @@ class WorkerMemory(Protocol):
         """Address by which the referee finds the tensor's first byte."""
 
 
-class HostMemory:
+class CpuMemory:
     """Inputs are a private mapping of what all workers share; outputs are read where they are."""
 
     device = torch.device("cpu")
@@ -195,4 +195,4 @@ class Gpu:
 
 
 def memory_of(layout: SlotLayout, mapping: dict[str, Any], fds: Sequence[int]) -> WorkerMemory:
-    return Gpu(layout, mapping, fds) if "device" in mapping else HostMemory(layout, mapping, fds)
+    return Gpu(layout, mapping, fds) if "device" in mapping else CpuMemory(layout, mapping, fds)
