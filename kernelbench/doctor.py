@@ -52,7 +52,7 @@ def _gpu(pool: WorkerPool) -> Capability:
         return Capability(name="target cuda:0", on=False, why="no NVIDIA device found")
     try:
         with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
-            found = describe_gpu(seeing, "cuda:0")
+            found = describe_gpu(seeing)
     except InfrastructureError as error:
         return Capability(name="target cuda:0", on=False, why=str(error))
     if "error" in found:

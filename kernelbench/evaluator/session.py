@@ -29,6 +29,8 @@ _MODES = {
 }
 _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
 _PROCESS_BYTES = 1 << 29  # of a worker, beside its outputs
+_CONTEXT_BYTES = 1 << 29  # of a GPU, that a process takes for CUDA's context and its libraries' code
+_SPARE_OF_GPU = 16  # of its memory, one part in so many is for what a candidate takes beyond its heap
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 32  # times as many, which take microseconds each
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
@@ -130,9 +132,30 @@ class TaskSession:
         """Memory that so many workers, baselines among them, may take beyond what its baselines have."""
         return workers * (self._heap_bytes + _PROCESS_BYTES) - self._baselines_bytes()
 
+    def device_bytes(self) -> int:
+        """Memory of the GPU that its oracle and its baselines have; 0 on the CPU."""
+        if not self._on_gpu:
+            return 0
+        return self.oracle.device_bytes() + (1 + len(self._running())) * _CONTEXT_BYTES
+
+    def lacking_device_bytes(self, workers: int) -> int:
+        """Memory of the GPU that so many workers, baselines among them, need and that is not free.
+
+        0 on the CPU, and where there is enough.
+        """
+        if not self._on_gpu:
+            return 0
+        more = max(0, workers - len(self._running()))
+        lent = self._heap_bytes + self.oracle.inputs.slot_bytes * self.slots
+        spare = self.target.fingerprint.memory_bytes // _SPARE_OF_GPU
+        return max(0, more * (lent + _CONTEXT_BYTES) + spare - self.oracle.free_device_bytes())
+
     def _baselines_bytes(self) -> int:
-        baselines = [worker for worker in self._baselines.values() if worker is not None]
-        return sum(worker.memory_bytes for worker in baselines if worker.alive)
+        return sum(worker.memory_bytes for worker in self._running())
+
+    def _running(self) -> list[Worker]:
+        """Return the baselines that are up."""
+        return [worker for worker in self._baselines.values() if worker is not None and worker.alive]
 
     def _calls_per_block(self) -> int:
         protocol = self.protocol
@@ -222,7 +245,9 @@ class TaskSession:
                     "reduce the sizes, or free some memory",
                 )
             message = {"do": "load", "source": source, "module": module, "class": cls, "chip": self.chip}
-            answer = worker.ask({**message, "unread": self.unread}, timeout_s)
+            # A builder is alone when it compiles, and ends with what it has started.
+            compilers = self.pool.compile_workers if worker.role == "builder" else 1
+            answer = worker.ask({**message, "unread": self.unread, "compilers": compilers}, timeout_s)
         except BaseException:
             worker.close()
             raise
@@ -278,8 +303,9 @@ class TaskSession:
                 self.give_input(worker)
                 worker.thaw()
                 modes = _MODES_ON_GPU if self._on_gpu else _MODES
+                message = {"do": "compile", "mode": modes[mode], "compilers": self.pool.compile_workers}
                 try:
-                    answer = worker.ask({"do": "compile", "mode": modes[mode]}, self.limits.compile_s)
+                    answer = worker.ask(message, self.limits.compile_s)
                 except WorkerTimeout:
                     took = f"compiling took longer than {self.limits.compile_s:g} s"
                     raise WorkerTimeout(took) from None
@@ -465,11 +491,12 @@ class TaskSession:
         if wrote:
             raise Refused(Verdict.wrong_output, "forward changes its inputs")
 
-    def close(self) -> None:
-        self.oracle.close()
+    def close(self, within_s: float = 0.0) -> None:
+        """End the oracle and the baselines; `within_s`: see `Worker.close`."""
         for worker in self._baselines.values():
             if worker is not None:
-                worker.close()
+                worker.close(within_s)
+        self.oracle.close(within_s)
         os.close(self._setup_fd)
 
     def __enter__(self) -> Self:

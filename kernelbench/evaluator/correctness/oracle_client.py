@@ -20,7 +20,7 @@ from kernelwright.kernelbench.evaluator.processes.shared_memory import (
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
-from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, Refused
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, DeviceFull, Refused
 from kernelwright.kernelbench.records import Record, Task, Verdict
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
@@ -95,6 +95,7 @@ class OracleClient:
     ) -> None:
         """Start the oracle and have it write what workers load into `setup_fd`."""
         self.task, self.limits, self.device = task, limits, device
+        self._worker_device = pool.worker_device
         self.memory: Memory
         self._worker = pool.start("oracle", "kernelwright.kernelbench.evaluator.correctness.oracle:serve")
         try:
@@ -106,7 +107,7 @@ class OracleClient:
                 precision=str(task.precision),
                 seed=secrets.randbits(48),
                 vary_weights=vary_weights,
-                device=device,
+                device=self._worker_device,
             )
         except BaseException:
             self._worker.close()
@@ -143,6 +144,14 @@ class OracleClient:
     def memory_bytes(self) -> int:
         return self._worker.memory_bytes
 
+    def device_bytes(self) -> int:
+        """Memory of a GPU that the oracle has taken, for itself and for workers, in this moment."""
+        return 0 if self.device == "cpu" else int(self._ask("taken_bytes", of="exporter"))
+
+    def free_device_bytes(self) -> int:
+        """Memory of the GPU that nobody has taken."""
+        return int(self._ask("free_bytes", of="exporter"))
+
     def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
         """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
 
@@ -157,10 +166,11 @@ class OracleClient:
         else:
             self._ask("attach_device", slots=slots, cache_bytes=cache_bytes)
             ask = functools.partial(self._ask, of="exporter")
-            self.memory = DeviceMemory(ask, self.device, heap_bytes, aside_bytes, slots)
+            self.memory = DeviceMemory(ask, self._worker_device, heap_bytes, aside_bytes, slots)
 
-    def close(self) -> None:
-        self._worker.close()
+    def close(self, within_s: float = 0.0) -> None:
+        """End the oracle; `within_s`: see `Worker.close`."""
+        self._worker.close(within_s)
         if hasattr(self, "memory"):
             self.memory.close()
 
@@ -189,7 +199,7 @@ class OracleClient:
                 "run its Model on its get_inputs() by hand, or reduce its sizes with --set",
             ) from None
         if isinstance(answer, dict) and answer.get("error_type") in _NO_MEMORY:
-            raise InfrastructureError(
+            raise DeviceFull(
                 f"no memory on {self.device}: {answer['error_text']}", "reduce the sizes with --set"
             )
         if isinstance(answer, dict) and answer.get("error_type") == "TaskFault":

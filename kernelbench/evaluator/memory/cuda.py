@@ -167,6 +167,16 @@ class MemoryExporter:
         self._synchronize()
         return {"inputs_bytes": self.size, "fds": [loan.inputs.export(), loan.heap.export()]}
 
+    def taken_bytes(self) -> int:
+        """Memory of the device that this process has taken, for itself and for workers."""
+        lent = sum(loan.inputs.size + loan.heap.size for loan in self._loans.values())
+        return lent + torch.cuda.memory_reserved(self.device)
+
+    def free_bytes(self) -> int:
+        """Memory of the device that no process has taken."""
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
     def _created(self, size: int) -> DeviceArena:
         """Memory of the device; the driver takes a moment to free what a killed process had."""
         deadline = time.monotonic() + _TEARDOWN_S

@@ -1,12 +1,15 @@
 """A device as a target: what it is, and what it can do at best."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from kernelwright.kernelbench import machine_cache
+from kernelwright.kernelbench.devices import visible_name
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.timing.clocks import gpu_count
 from kernelwright.kernelbench.machine import allocatable_bytes, fingerprint
 from kernelwright.kernelbench.records import Ceilings, Fingerprint, Language, Target
 
@@ -25,7 +28,8 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     kept is damaged.
     """
     mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
-    file = machine_cache.file_for(pool.cache, "ceilings", mark)
+    kind = "ceilings" if device == "cpu" else f"ceilings-{visible_name(device)}"  # no two GPUs are alike
+    file = machine_cache.file_for(pool.cache, kind, mark)
     ceilings = machine_cache.read(file, Ceilings)
     if ceilings is None:
         ceilings = _measure(pool, device, mark)
@@ -44,15 +48,11 @@ def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
 
 def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
     """Fingerprint of a GPU, and of the host that launches its kernels."""
-    found = describe_gpu(pool, device)
-    if "error" in found:
-        raise MissingPrerequisite(
-            f"no target {device}: {found['error']}", "use --target cpu, or see what `nvidia-smi` says"
-        )
+    found = _existing_gpu(pool, device)
     host = fingerprint(pool.threads)
     return host.model_copy(
         update={
-            "chip": f"{found['chip']} ({found['capability']})",
+            "chip": _chip(found),
             "memory_bytes": found["memory_bytes"],
             "last_level_cache_bytes": found["cache_bytes"],
             "system": f"{host.system}, {host.chip}",
@@ -61,9 +61,30 @@ def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
     )
 
 
-def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
+def describe_chip(pool: WorkerPool) -> str:
+    """Return the name of a pool's GPU. Raises MissingPrerequisite without such a GPU."""
+    return _chip(_existing_gpu(pool, pool.device))
+
+
+def _existing_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
+    found = describe_gpu(pool)
+    if "error" in found:
+        name, count = visible_name(device), gpu_count()
+        if count is not None and name.isdigit() and int(name) >= count:
+            found["error"] = f"this machine has {count} GPU{'s' * (count != 1)}, from cuda:0 on"
+        raise MissingPrerequisite(
+            f"no target {device}: {found['error']}", "use --target cpu, or see what `nvidia-smi` says"
+        )
+    return found
+
+
+def _chip(found: Mapping[str, Any]) -> str:
+    return f"{found['chip']} ({found['capability']})"
+
+
+def describe_gpu(pool: WorkerPool) -> dict[str, Any]:
     """Answer of `ceilings.serve` for it: "chip", "capability", "memory_bytes", …, or the "error"."""
-    return _ask(pool, {"do": "describe", "device": device})
+    return _ask(pool, {"do": "describe", "device": pool.worker_device})
 
 
 def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
@@ -82,7 +103,7 @@ def _measure_once(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
     most_bytes = (allocatable_bytes() if device == "cpu" else mark.memory_bytes) // _SHARE
     message = {
         "do": "measure",
-        "device": device,
+        "device": pool.worker_device,
         "last_level_cache_bytes": mark.last_level_cache_bytes,
         "most_bytes": most_bytes,
     }

@@ -161,7 +161,9 @@ def test_an_output_where_none_can_be_is_a_forged_one(memory: DeviceMemory) -> No
         assert refused.value.verdict is Verdict.cheating
 
 
-def test_the_memory_of_workers_that_ended_is_taken_back(exporter: MemoryExporter, memory: DeviceMemory) -> None:
+def test_the_memory_of_workers_that_ended_is_taken_back(
+    exporter: MemoryExporter, memory: DeviceMemory
+) -> None:
     first = lend(memory)
     first.closed = True
     lend(memory)
@@ -311,6 +313,12 @@ class Library:
     def nvmlDeviceGetHandleByUUID(self, name: str) -> str:  # noqa: N802
         return name
 
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 8
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        return f"GPU-{'ab'[handle > 3]}{handle + 3}00000"
+
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
         return next(self.mhz)
 
@@ -328,11 +336,15 @@ def test_clocks_are_given_as_their_range_and_why_they_were_low() -> None:
     assert (found.sm_mhz_low, found.sm_mhz_high, found.throttled) == (1410, 1980, ("power cap",))
 
 
-@pytest.mark.parametrize(("visible", "handle"), [("", 1), ("3,5", 5), ("GPU-a,GPU-b", "GPU-b"), ("7", 1)])
+@pytest.mark.parametrize(
+    ("visible", "handle"), [(None, 1), ("3,5", 5), ("3, 5", 5), ("0,GPU-b7", 4), ("GPU-a,MIG-b", "MIG-b")]
+)
 def test_the_clocks_are_those_of_the_gpu_that_cuda_means(
-    visible: str, handle: object, monkeypatch: pytest.MonkeyPatch
+    visible: str | None, handle: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert clocks._handle(Library(), "cuda:1") == handle  # type: ignore[arg-type]
 
 

@@ -4,62 +4,15 @@ What runs is torch on the CPU; see tests/helpers/gpu.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import EAGER, Limits, Measurement, Referee
-from kernelwright.kernelbench.evaluator.protocol import Effort
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
+from tests.helpers.gpu.busy_tasks import BRIEF, candidate_of, task_of
 from tests.helpers.gpu.evaluating import gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
-
-BRIEF = Measurement(("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0))
-REFERENCE = """
-import torch
-from torch import nn
-from tests.helpers.gpu.fake_torch import busy
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.rand(64))
-
-    def forward(self, x):
-        busy({us})
-        return torch.relu(x * self.scale)
-
-def get_inputs():
-    return [torch.randn(32, 64)]
-
-def get_init_inputs():
-    return []
-"""
-CANDIDATE = """
-import torch
-from torch import nn
-from tests.helpers.gpu.fake_torch import busy, lose_context
-
-class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.rand(64))
-
-    def forward(self, x):
-{before}
-        return {returned}
-"""
-RIGHT = "torch.relu(x * self.scale)"
-
-
-def task_of(us: float = 20.0) -> Task:
-    return Task(id=f"test:{us:g}", level=1, source=REFERENCE.format(us=us))
-
-
-def candidate_of(returned: str = RIGHT, before: str = "busy(10)") -> Candidate:
-    source = CANDIDATE.format(before=" " * 8 + before, returned=returned)
-    return Candidate(source=source, language="torch", author="test")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +86,11 @@ def test_a_full_device_is_said_in_one_line(evaluated, page: Page) -> None:  # ty
 @pytest.mark.parametrize("sync_us", [0, 500, 2000])
 @pytest.mark.parametrize(("us", "ratio"), [(20, 1.0), (20, 2.0), (200, 1.2), (200, 10.0), (5000, 2.0)])
 def test_the_speedup_is_the_ratio_of_what_kernels_take(
-    evaluated, page: Page, sync_us: int, us: float, ratio: float  # type: ignore[no-untyped-def]
+    evaluated,
+    page: Page,
+    sync_us: int,
+    us: float,
+    ratio: float,  # type: ignore[no-untyped-def]
 ) -> None:
     page.sync_ns = 1000 * sync_us
     found = evaluated(candidate_of("x + 1.0", f"busy({us})"), task_of(us * ratio), EAGER)
