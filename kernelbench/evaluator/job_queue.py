@@ -16,7 +16,7 @@ _LOOK_S = 1.0  # seconds between two looks at jobs that wait for a device
 
 
 class Fit(Enum):
-    """How well a job fits a slot."""
+    """Fitness of a job for a slot."""
 
     never = 0
     not_yet = 1  # it rather waits for another device

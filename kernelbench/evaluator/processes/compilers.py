@@ -5,6 +5,7 @@ it while another evaluation is timed, and counts towards its limits. None is lef
 """
 
 import contextlib
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -14,12 +15,22 @@ _VARIABLE = "TORCHINDUCTOR_COMPILE_THREADS"  # read when Inductor is imported, a
 
 
 def allow(count: int) -> None:
-    """Let Inductor start so many compilers in this process from now on."""
+    """Let Inductor start so many compilers in this process from now on; one where it cannot have a pool."""
+    count = count if _has_semaphores() else 1
     os.environ[_VARIABLE] = str(count)
     settings: Any = sys.modules.get("torch._inductor.config")
     if settings is not None:
         settings.compile_threads = count
         settings.worker_start_method = "subprocess"  # a fork of this process would have CUDA's state
+
+
+def _has_semaphores() -> bool:
+    """Return True if this process may create them; a pool that may not would be waited for in vain."""
+    try:
+        multiprocessing.Lock()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

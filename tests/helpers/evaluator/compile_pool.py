@@ -1,10 +1,9 @@
-"""A worker's entry that has Inductor start a process of its pool, and says which processes it has then."""
+"""A worker's entry that has Inductor start a process of its pool, and says which that is."""
 
 import os
 
 from kernelwright.kernelbench.evaluator.processes import compilers
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
-from kernelwright.kernelbench.evaluator.sandbox import process_tree
 
 
 def serve(channel: Channel) -> None:
@@ -12,7 +11,6 @@ def serve(channel: Channel) -> None:
     with compilers.several(message["compilers"]):
         from torch._inductor.async_compile import AsyncCompile
 
-        of_pool = AsyncCompile.process_pool().submit(os.getpid).result(timeout=120)
-        during = process_tree.tree(os.getpid())
-    after = process_tree.tree(os.getpid())
-    channel.send_json({"own": os.getpid(), "of_pool": of_pool, "during": during, "after": after})
+        of_pool = AsyncCompile.process_pool().submit(os.getpid).result(timeout=250)
+    channel.send_json({"own": os.getpid(), "of_pool": of_pool})
+    channel.receive_json()

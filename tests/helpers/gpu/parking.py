@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 from kernelwright.kernelbench.evaluator import SEARCH, EvaluationPool, Measurement, device_slots
+from kernelwright.kernelbench.evaluator.processes import shared_memory
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.records import Verdict
 from tests.helpers.gpu.busy_tasks import candidate_of, task_of
@@ -34,6 +35,7 @@ def minutes(parked: bool, devices: int, tasks: int, rounds: int) -> tuple[float,
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(WorkerPool, "start", counted),
         mock.patch.object(device_slots, "SessionCache", cache if parked else lambda _: cache(0)),
+        mock.patch.object(shared_memory, "_BUSY_S", 5.0),  # on a busy machine a probe takes longer
         evaluator_of(devices, Path(folder)) as (evaluator, _),
     ):
         targets = [member.target for member in evaluator.members]  # ceilings are no part of it

@@ -68,14 +68,16 @@ def test_compilers_leave_two_cpus_and_fit_into_memory(
             assert pool.compile_workers == compilers
 
 
+@pytest.mark.slow
 def test_inductor_s_pool_is_a_worker_s_own_and_ends_with_its_block(tmp_path: Path) -> None:
     with WorkerPool(threads=1, cache=tmp_path, limits=Limits()) as pool:
-        pool.import_first(COMPILER)  # in the fork server, which asserts that it has one thread
+        # In the fork server, which asserts that it has one thread.
+        pool.import_first([*COMPILER, "tests.helpers.evaluator.compile_pool"])
         for role in ("baseline", "builder"):
             with pool.start(role, "tests.helpers.evaluator.compile_pool:serve") as worker:
-                said = worker.ask({"do": "", "compilers": 3}, 150)
-            assert said["of_pool"] in said["during"] and said["of_pool"] != said["own"], role
-            assert len(said["during"]) > 2 and said["after"] == [said["own"]], role
+                said = worker.ask({"do": "", "compilers": 3}, 300)
+                assert said["of_pool"] > said["own"], role
+                assert len(process_tree.tree(worker.init_pid)) == 2  # its init, and itself
 
 
 def compilers_of(worker: Worker) -> list[int]:

@@ -33,7 +33,7 @@ TASKS = [task_of(us) for us in (20.0, 21.0, 22.0, 23.0)]
 @pytest.fixture(autouse=True)
 def with_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a loaded machine a probe takes milliseconds, as if a kernel ran on the device."""
-    monkeypatch.setattr(shared_memory, "_BUSY_S", 0.05)
+    monkeypatch.setattr(shared_memory, "_BUSY_S", 1.0)
 
 
 @pytest.fixture
@@ -71,10 +71,10 @@ def other_candidate(number: int) -> Candidate:
     return candidate_of(before=f"busy({10 + number % 3})  # {number}")
 
 
-def evaluated(pool: EvaluationPool, tasks: list[Task], rounds: int) -> list[Evaluation]:
-    """Evaluations of a candidate of each task in turn, so many times, as searches ask for them."""
+def evaluated(pool: EvaluationPool, tasks: list[Task], rounds: range) -> list[Evaluation]:
+    """Evaluations of a candidate of each task in each round, as searches ask for them."""
     found = []
-    for number in range(rounds):
+    for number in rounds:
         futures = [pool.submit(task, other_candidate(number), BRIEF, client=task.id) for task in tasks]
         found += [future.result(120) for future in futures]
     return found
@@ -84,7 +84,7 @@ def test_two_devices_are_timed_at_the_same_time(
     tmp_path: Path, timed: list[tuple[str, float, float]], started: Counter[tuple[str, str]]
 ) -> None:
     with evaluator_of(2, tmp_path) as (evaluator, page), EvaluationPool(evaluator, slots=2) as pool:
-        found = evaluated(pool, TASKS[:2], rounds=4)
+        found = evaluated(pool, TASKS[:2], range(3))
     assert {each.verdict for each in found} == {Verdict.correct}, [each.reason for each in found]
     by_task = [{each.target.device for each in found if each.task == task.id} for task in TASKS[:2]]
     assert by_task[0] | by_task[1] == {"cuda:0", "cuda:1"}
@@ -97,7 +97,7 @@ def test_two_devices_are_timed_at_the_same_time(
 
 def test_sessions_are_parked_on_a_gpu(tmp_path: Path, started: Counter[tuple[str, str]]) -> None:
     with evaluator_of(1, tmp_path) as (evaluator, _), EvaluationPool(evaluator, slots=1) as pool:
-        found = evaluated(pool, TASKS[:2], rounds=2)
+        found = evaluated(pool, TASKS[:2], range(2))
     assert {each.verdict for each in found} == {Verdict.correct}, [each.reason for each in found]
     assert started["cuda:0", "oracle"] == 2
 
@@ -106,9 +106,9 @@ def test_they_make_way_for_those_that_need_their_memory(
     tmp_path: Path, started: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_cache, "_SHARE_OF_GPU", 10.0)  # so that each is parked at first
-    small = evaluator_of(1, tmp_path, memory_bytes=3 << 30)
+    small = evaluator_of(1, tmp_path, memory_bytes=5 << 29)
     with small as (evaluator, page), EvaluationPool(evaluator, slots=1) as pool:
-        found = [evaluated(pool, [task], rounds=1)[0] for task in TASKS[:3]]
+        found = [evaluated(pool, [task], range(1))[0] for task in TASKS[:3]]
         cache = pool._devices[0].cache
         assert cache.holds(TASKS[2]) and not cache.holds(TASKS[0])
         assert page.used_bytes < page.memory_bytes
@@ -118,10 +118,10 @@ def test_they_make_way_for_those_that_need_their_memory(
 
 def test_a_device_that_is_lost_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with evaluator_of(2, tmp_path) as (evaluator, page), EvaluationPool(evaluator, slots=2) as pool:
-        before = evaluated(pool, TASKS[:2], rounds=1)
+        before = evaluated(pool, TASKS[:2], range(1))
         with caplog.at_level(logging.WARNING, "kernelwright"):
             page.devices[1].lost = UNAVAILABLE
-            after = evaluated(pool, TASKS[:2], rounds=2)
+            after = evaluated(pool, TASKS[:2], range(1, 2))
     assert {each.verdict for each in before + after} == {Verdict.correct}
     assert {each.target.device for each in before} == {"cuda:0", "cuda:1"}
     assert {each.target.device for each in after} == {"cuda:0"}
