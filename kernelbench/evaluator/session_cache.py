@@ -47,16 +47,19 @@ class SessionCache:
         return None
 
     def put(self, session: TaskSession) -> None:
-        """Park a session, or close it where there is no room; the least recently used ones are evicted."""
+        """Park a session, or close it where there is no room; the least recently used ones are evicted.
+
+        One that takes more of a GPU than its share stays alone: the next candidate is often of its task.
+        """
         taken = self._taken_by(session)
-        most_on_device = int(_SHARE_OF_GPU * session.target.fingerprint.memory_bytes)
-        if taken is None or taken[0] > self._most_bytes or taken[1] > most_on_device:
+        if taken is None or taken[0] > self._most_bytes:
             session.close()
             return
+        most_on_device = int(_SHARE_OF_GPU * session.target.fingerprint.memory_bytes)
         making_way = []
         with self._lock:
             self._sessions.append((session, *taken))
-            while (
+            while len(self._sessions) > 1 and (
                 sum(host for _, host, _ in self._sessions) > self._most_bytes
                 or sum(device for *_, device in self._sessions) > most_on_device
             ):

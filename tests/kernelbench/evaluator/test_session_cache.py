@@ -71,10 +71,12 @@ def test_they_make_way_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -
 def test_those_on_a_gpu_take_at_most_half_of_its_memory() -> None:
     session_cache = SessionCache(100)
     a, b, c = (Session(name, 4, on_device=4) for name in "abc")
-    too_large, lost = Session("large", 4, on_device=11), Session("lost", 4, on_device=-1)
-    for session in (a, b, c, too_large, lost):
+    large, lost = Session("large", 4, on_device=11), Session("lost", 4, on_device=-1)
+    for session in (a, b, c, lost):
         session_cache.put(session)  # type: ignore[arg-type]
-    assert [each.closed for each in (a, b, c, too_large, lost)] == [True, False, False, True, True]
+    assert [each.closed for each in (a, b, c, lost)] == [True, False, False, True]
+    session_cache.put(large)  # type: ignore[arg-type]
+    assert b.closed and c.closed and not large.closed  # it alone, for the next candidate of its task
 
 
 def test_they_are_evicted_one_by_one_while_a_gpu_s_memory_is_lacking() -> None:
