@@ -159,7 +159,11 @@ static CUresult begin(const char *call) {
     if (!f->error || strncmp(f->call, call, length) || (call[length] && call[length] != '_')) continue;
     if (f->only && f->only != in_use() + 1) continue;
     if (__atomic_fetch_sub(&f->after, 1, __ATOMIC_SEQ_CST) > 0) continue;
-    if (f->times >= 0 && __atomic_fetch_sub(&f->times, 1, __ATOMIC_SEQ_CST) <= 0) continue;
+    int32_t left = __atomic_load_n(&f->times, __ATOMIC_SEQ_CST);
+    while (left > 0 &&
+           !__atomic_compare_exchange_n(&f->times, &left, left - 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    }
+    if (left == 0) continue; /* negative for ever, so it must not become so */
     if (f->error >= 700 && f->error < 800) sticky = f->error; /* the context is lost */
     return f->error;
   }
