@@ -12,11 +12,8 @@ from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import log, reported
-from kernelwright.agent.protocols import searched
 from kernelwright.agent.replay import replay
 from kernelwright.agent.run import Run
-from kernelwright.agent.tuner.memory import NOTHING, Learned
-from kernelwright.agent.tuner.random_forest import Example, examples
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.options import command
@@ -37,11 +34,11 @@ def run(config: RunConfig) -> int:
         return replay(config.output.replay, out, config.output.as_json)
     begun = _new(config, out) if config.output.resume is None else _resumed(config, config.output.resume)
     with begun as (folder, database, evaluator, config):
-        learned = _learned_if_readable(config, evaluator)
+        learned = _learned_if_readable(config)
         models = _models(config, database, evaluator)
         try:
             with (
-                ProfilingPool(evaluator, config.execution.workers) as pool,
+                ProfilingPool(evaluator, config.execution.workers, config.evaluation.profilers) as pool,
                 reported(folder, database, config.output.as_json) as progress,
                 models or nullcontext(),
             ):
@@ -64,7 +61,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
     config.check()
     if (roles := config.model.roles()) is not None:
         config.terms(_endpoint(config)).budget_for(roles)
-    _learned(config, chip="")
+    _learned(config)
     tasks = config.tasks.resolve()
     with (
         RunFolder.create(out) as folder,
@@ -104,27 +101,22 @@ def _models(config: RunConfig, database: RunDatabase, evaluator: LocalEvaluator)
     return ModelSession.asking(roles, terms, database, evaluator.timing_lock) if roles else None
 
 
-def _learned_if_readable(config: RunConfig, evaluator: LocalEvaluator) -> Learned:
-    """Read the lessons of other runs; a resumed run goes on without those that cannot be read any more."""
+def _learned_if_readable(config: RunConfig) -> list[Effect]:
+    """Read the effects of other runs; a resumed run goes on without those that cannot be read any more."""
     try:
-        return _learned(config, evaluator.target.fingerprint.chip)
+        return _learned(config)
     except StorageError as error:
         log.print(f"Effects of other runs are left out: {error}", markup=False, soft_wrap=True)
-        return NOTHING
+        return []
 
 
-def _learned(config: RunConfig, chip: str) -> Learned:
-    """Read the lessons of other runs that hold on this chip. Raises StorageError."""
+def _learned(config: RunConfig) -> list[Effect]:
+    """Read the effects that other runs have measured. Raises StorageError."""
     effects: list[Effect] = []
-    known: list[Example] = []
     for path in config.tuner.learn_from:
         with RunDatabase.open(path, read_only=True) as run:
             effects += effects_of(run)
-            if config.tuner.rank_by == "surrogate" and run.run.target.fingerprint.chip == chip:
-                for entry in run.tasks():
-                    attempts = searched(run.attempts(entry.task.id))
-                    known += examples(entry.task, attempts, config.builtin_language)
-    return Learned(tuple(effects), tuple(known))
+    return effects
 
 
 def _say_how_to_go_on(why: str, folder: RunFolder) -> None:

@@ -9,12 +9,12 @@ from pydantic import Field, JsonValue, ValidationError
 
 from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
-from kernelwright.agent.config_of_old_runs import from_flat
+from kernelwright.agent.config_of_old_runs import upgraded
 from kernelwright.agent.llm.model import Endpoint, Sampling
 from kernelwright.agent.llm.prices import SHIPPED
 from kernelwright.agent.llm.session import Roles, Terms, languages_for
+from kernelwright.agent.profiled import Profilers
 from kernelwright.agent.search.registry import SearchOptions
-from kernelwright.agent.tuner.random_forest import check_installed
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     AnyTargets,
@@ -117,9 +117,6 @@ class TunerOptions(Section):
     hold: Annotated[
         tuple[str, ...], typer.Option(metavar="KNOB", help="Keep this knob as it is; repeatable.")
     ] = ()
-    rank_by: Annotated[Literal["rules", "surrogate"], typer.Option(help="Order of schedules to try.")] = (
-        "rules"
-    )
     memory: Annotated[bool, typer.Option(help="Learn from other tasks.")] = True
     learn_from: Annotated[
         tuple[Path, ...], typer.Option(metavar="RUN", help="Learn from this run, too; repeatable.")
@@ -178,6 +175,9 @@ class EvaluationOptions(Section):
     own_kernels: OwnKernels = 0.0
     effort: EffortName = "full"
     check_first: CheckFirst = False
+    profilers: Annotated[
+        Profilers, typer.Option(help="Profilers: quick, all (Nsight Compute before advice) or none.")
+    ] = "all"
     device: str = "cpu"  # the first of several
     devices: tuple[str, ...] = ()  # where there are several
     chips: tuple[str, ...] = ()  # to build GPU kernels for that are not timed, for there is no GPU
@@ -273,7 +273,7 @@ class RunConfig(Section):
     def recorded(cls, database: RunDatabase) -> Self:
         """Read the config of a run. Raises StorageError for one of another version that this cannot read."""
         try:
-            return cls.model_validate(from_flat(database.settings))
+            return cls.model_validate(upgraded(database.settings))
         except (ValidationError, TypeError, KeyError, AttributeError):
             written_by = database.run.kernelwright
             raise StorageError(
@@ -324,7 +324,7 @@ class RunConfig(Section):
 
     def check(self) -> None:
         """Check that the run can be executed. Raises UsageError, MissingPrerequisite."""
-        model, tuner = self.model, self.tuner
+        model, hold = self.model, self.tuner.hold
         self.evaluation.check()
         self.execution.check()
         if model.judge is not None and model.judge != ("llm" if model.coder == "llm" else "rules"):
@@ -337,21 +337,9 @@ class RunConfig(Section):
         on_cpu = self.evaluation.device == "cpu"
         timed = not (on_cpu and set(_GPU_LANGUAGES) & set(model.language))
         self.search.check(model.coder, model.language, timed)
-        if tuner.rank_by == "surrogate":
-            check_installed()
-            if not tuner.learn_from:
-                raise UsageError(
-                    "a surrogate learns from other runs",
-                    "give --learn-from RUN; --search exhaustive teaches most",
-                )
-            if not self.search.tunes(model.coder):
-                raise UsageError(
-                    f"with --coder {model.coder} --search {self.search.search} there are no moves to rank",
-                    "leave out --rank-by",
-                )
         knobs = [*GRAPH_KNOBS, *KERNEL_KNOBS]
-        unknown = [name for name in tuner.hold if name not in knobs]
-        if unknown or (tuner.hold and model.coder != "builtin"):
+        unknown = [name for name in hold if name not in knobs]
+        if unknown or (hold and model.coder != "builtin"):
             raise UsageError(
                 f"--hold {unknown[0]} is no knob" if unknown else "--hold goes with --coder builtin",
                 f"the builtin coder's knobs are {', '.join(knobs)}",

@@ -1,4 +1,7 @@
-"""Settings of runs recorded by versions before options were sections: one flat record, read as today's."""
+"""Settings of runs recorded by earlier versions, read as today's.
+
+Before options were sections, a record was flat. Options that have been removed are left out.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,12 +31,20 @@ _MOVED = {
     "check_first": ("evaluation", "check_first"),
 }
 _LIMITS = {"run_limit": "", "task_limit": "_per_task"}
+_REMOVED = {("tuner", "rank_by")}  # section and field
 
 
-def from_flat(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record in sections. Raises KeyError for a field that no version wrote."""
-    if not recorded or isinstance(recorded.get("search"), Mapping):
-        return dict(recorded)
+def upgraded(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record as this version writes it. Raises KeyError for a field that no version wrote."""
+    flat = recorded and not isinstance(recorded.get("search"), Mapping)
+    sections = _in_sections(recorded) if flat else recorded
+    return {
+        section: {field: value for field, value in fields.items() if (section, field) not in _REMOVED}
+        for section, fields in sections.items()
+    }
+
+
+def _in_sections(recorded: Mapping[str, Any]) -> dict[str, Any]:
     sections: dict[str, dict[str, Any]] = {"model": {}, "budget": {}}
     for name, value in recorded.items():
         if name in _LIMITS:

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
+from kernelwright.agent.attempts import next_step, repeated
 from kernelwright.agent.budget import BudgetSpent, Evaluations
-from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Ranker, Recorder
+from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder
 from kernelwright.agent.search import Request, Search, Stop, best_of
-from kernelwright.agent.winners import AsMeasured, rivals, speedup_of, winner
+from kernelwright.agent.winners import rivals, speedup_of, winner
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
-from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task, Verdict
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 
 @dataclass
@@ -25,7 +26,7 @@ class TaskLoop:
     baselines: tuple[str, ...]  # that the winner is held against; the search holds against eager
     recorder: Recorder
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
-    ranker: Ranker = field(default_factory=AsMeasured)
+    estimates: Callable[[Sequence[Attempt]], Mapping[str, float]]  # speedups over eager, by sha256
 
     def optimize(self, task: Task, history: Sequence[Attempt]) -> str:
         """Run the rounds that are left after `history` and confirm the winner; returns why it stopped.
@@ -38,7 +39,7 @@ class TaskLoop:
             reason = self.out_of_time(task) or self.evaluations.spent(task.id)
             refusal: BudgetSpent | None = None
             try:
-                step = Stop(reason) if reason and tried else self.search.step(task, tried)
+                step = Stop(reason) if reason and tried else self._next(task, tried)
                 if isinstance(step, Stop):
                     break
                 if (reason := self.evaluations.spent(task.id)) is not None:
@@ -60,6 +61,9 @@ class TaskLoop:
         confirmed = self._confirm(task, tried)
         self.evaluations.done(task.id)
         return step.reason if confirmed else f"{step.reason}; no evaluation was left to confirm the winner"
+
+    def _next(self, task: Task, tried: list[Attempt]) -> Sequence[Request] | Stop:
+        return next_step(task, tried, self.search, self.evaluator, self.recorder)
 
     def _written(
         self, task: Task, tried: Sequence[Attempt], requests: Sequence[Request]
@@ -86,10 +90,10 @@ class TaskLoop:
     ) -> Attempt:
         try:
             candidate = write()
-            evaluation = _repeated(candidate, tried)
+            evaluation = repeated(candidate, tried)
             if evaluation is None:
                 self.evaluations.begin(task.id)
-                to_beat = speedup_of(best_of(tried), self.ranker.speedups(task, tried))
+                to_beat = speedup_of(best_of(tried), self.estimates(tried))
                 measurement = Measurement(("eager",), SEARCH, to_beat)
                 evaluation = self.evaluator.evaluate(task, candidate, measurement)
         except NoCandidate as none:
@@ -108,7 +112,7 @@ class TaskLoop:
         confirm any. The best of several noisy measurements is too good on average; these are not chosen by
         what they come to, but for the better of two. At last comes what a coder would rather submit.
         """
-        expected = self.ranker.speedups(task, tried)
+        expected = self.estimates(tried)
         left, confirmed = list(tried), list[Attempt]()
         try:
             while (best := winner(left, expected)) is not None:
@@ -132,9 +136,3 @@ class TaskLoop:
         attempt = Attempt(candidate, evaluation, self.evaluator.profile(task, candidate, evaluation))
         self.recorder.attempt(task, number, attempt, None, confirms=True)
         return attempt
-
-
-def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | None:
-    """Return the evaluation of a candidate that was tried before, with stages of zero seconds."""
-    same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
-    return same[0].model_copy(update={"stages": Stages()}) if same else None

@@ -1,30 +1,95 @@
 """Evaluations with the profiles that a search goes by."""
 
-from functools import partial
+from collections.abc import Sequence
+from typing import Literal
 
 from kernelwright.kernelbench.evaluator import EvaluationPool, LocalEvaluator
-from kernelwright.kernelbench.records import Candidate, Evaluation, Task
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.profiling import ladder
 from kernelwright.profiling.counters.time_shares import TimeShares
 from kernelwright.profiling.emulated.emulation import Emulation
-from kernelwright.profiling.records import Profile
-from kernelwright.profiling.rung import Subject
+from kernelwright.profiling.gpu.nsight import NsightCompute
+from kernelwright.profiling.records import Profile, RungOutcome
+from kernelwright.profiling.rung import Rung, Subject
+from kernelwright.profiling.static.kernel_loops import Loops
 
 _ALL = 0.95  # of the time in its own kernels, above which one kernel has all of it
+# None but the roofline; those of seconds, of each timed candidate; Nsight Compute too, before advice.
+Profilers = Literal["none", "quick", "all"]
 
 
 class ProfilingPool(EvaluationPool):
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        """Profile a timed candidate: the roofline, and all that takes about a second."""
+    def __init__(
+        self, evaluator: LocalEvaluator, slots: int | None = None, profilers: Profilers = "quick"
+    ) -> None:
+        super().__init__(evaluator, slots)
+        self._profilers = profilers
+        self._off: dict[str, RungOutcome] = {}  # profilers that cannot be used on this machine, by name
+        self._read: dict[tuple[str, str], Profile] = {}  # by task and candidate, for its next evaluation
+
+    def profile(
+        self,
+        task: Task,
+        candidate: Candidate,
+        evaluation: Evaluation,
+        known: Profile | None = None,
+        *,
+        closely: bool = False,
+    ) -> Profile | None:
+        """Profile a timed candidate: the roofline, and what takes seconds; `closely`, with Nsight Compute.
+
+        `known`: the profile of this evaluation so far, which is extended. What was read of the candidate for
+        an earlier evaluation is not read again, and a profiler that has turned out to be of no use on this
+        machine is not asked again.
+        """
         if evaluation.timing is None:
             return None
-        take = partial(_profile, task=task, candidate=candidate, evaluation=evaluation)
-        return self.ask(task, take, task.id).result()
+        wanted = self._rungs(Subject(self._evaluator, task, candidate, evaluation), closely)
+        key, before = (task.id, candidate.sha256), known and self._tried_again(known)
+        if before is not None and not _left(wanted, before):
+            self._read[key] = before
+            return before
+        if before is None and key in self._read:
+            before = self._read[key].again()
+
+        def take(evaluator: LocalEvaluator) -> Profile:
+            return self._profile(Subject(evaluator, task, candidate, evaluation), wanted, before)
+
+        self._read[key] = found = self.ask(task, take, task.id).result()
+        return found
+
+    def _profile(self, subject: Subject, wanted: Sequence[Rung], known: Profile | None) -> Profile:
+        found = ladder.profile(subject, [rung for rung in wanted if rung.name not in self._off], known)
+        unasked = [self._off[rung.name] for rung in _left(wanted, found)]
+        for outcome in found.rungs:
+            if outcome.for_all:
+                self._off[outcome.name] = outcome.model_copy(update={"seconds": 0.0})
+        return found.model_copy(update={"rungs": (*found.rungs, *unasked)})
+
+    def _tried_again(self, known: Profile) -> Profile:
+        """Leave out the profilers that were of no use when the run was begun, and may be since it went on."""
+        rungs = tuple(rung for rung in known.rungs if not rung.for_all or rung.name in self._off)
+        return known.model_copy(update={"rungs": rungs})
+
+    def _rungs(self, subject: Subject, closely: bool) -> list[Rung]:
+        """Return the profilers that say something about this candidate."""
+        candidate = subject.candidate
+        if self._profilers == "none":
+            return []
+        rungs: list[Rung] = []
+        if subject.on_cpu:
+            share = subject.evaluation.own_kernel_share or 0.0
+            rungs += [Loops()] if candidate.language == "cpp" else []
+            rungs += [] if len(candidate.kernels) == 1 and share > _ALL else [TimeShares()]
+        elif subject.evaluation.verdict is Verdict.correct:
+            rungs += ladder.ON_GPU
+            rungs += [NsightCompute()] if closely and self._profilers == "all" else []
+        if subject.evaluator.emulating is not None and candidate.language == "cuda":  # which has built it
+            rungs.append(Emulation())
+        return rungs
 
 
-def _profile(evaluator: LocalEvaluator, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile:
-    alone = len(candidate.kernels) == 1 and (evaluation.own_kernel_share or 0.0) > _ALL
-    rungs = ladder.QUICK if alone else (*ladder.QUICK, TimeShares())
-    if evaluator.emulating is not None:  # which has built it already
-        rungs = (*rungs, Emulation())
-    return ladder.profile(Subject(evaluator, task, candidate, evaluation), rungs)
+def _left(wanted: Sequence[Rung], known: Profile) -> list[Rung]:
+    """Return the profilers that have not been asked."""
+    asked = {rung.name for rung in known.rungs}
+    return [rung for rung in wanted if rung.name not in asked]

@@ -1,6 +1,6 @@
-"""Protocols of the loop: evaluator, coder, judge, ranker and recorder."""
+"""Protocols of the loop: evaluator, coder, judge and recorder."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,8 +40,19 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
 class ProfilingEvaluator(Evaluator, Protocol):
     """Evaluator that also profiles. Thread-safe; calls wait for their turn."""
 
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        """Return what can be told quickly of a candidate that was evaluated; None if it was not timed."""
+    def profile(
+        self,
+        task: Task,
+        candidate: Candidate,
+        evaluation: Evaluation,
+        known: Profile | None = None,
+        *,
+        closely: bool = False,
+    ) -> Profile | None:
+        """Return what can be told quickly of a candidate that was evaluated; None if it was not timed.
+
+        `closely`: also what takes longer. `known`: an earlier profile of it, to be extended.
+        """
         ...
 
 
@@ -62,20 +73,16 @@ class Coder(Protocol):
         ...
 
 
-class Ranker(Protocol):
-    """Estimates speedups from all that was measured of a task, rather than each from its own measurement."""
-
-    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
-        """Return expected speedups over eager by the candidates' sha256; unknown ones are left out."""
-        ...
-
-
 class Recorder(Protocol):
     """Keeps every attempt the moment it is finished."""
 
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
     ) -> None: ...
+
+    def profile(self, task: Task, number: int, attempt: Attempt) -> None:
+        """Keep the profile of an attempt in the place of the one that it extends."""
+        ...
 
 
 class Judge(Protocol):

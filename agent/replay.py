@@ -92,8 +92,17 @@ class ReplayedEvaluations(ProfilingPool):
             raise BudgetSpent("the run that is replayed went no further")
         return found
 
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        return next((profile for known, profile in self._profiles if known == evaluation), None)
+    def profile(
+        self,
+        task: Task,
+        candidate: Candidate,
+        evaluation: Evaluation,
+        known: Profile | None = None,
+        *,
+        closely: bool = False,
+    ) -> Profile | None:
+        """Return the recorded profile, from the beginning with all that it came to be extended by."""
+        return next((profile for found, profile in self._profiles if found == evaluation), known)
 
 
 def differences(recorded: RunDatabase, replayed: RunDatabase) -> list[str]:

@@ -5,7 +5,7 @@ candidates are built and verified, and one slot times at a time.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
@@ -20,11 +20,11 @@ from kernelwright.agent.protocols import Coder, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.search import Search, Team
 from kernelwright.agent.tuner.advise import RulesJudge
-from kernelwright.agent.tuner.memory import NOTHING, Learned, LessonMemory, RecordedRanking
-from kernelwright.agent.tuner.posterior import PosteriorRanker
-from kernelwright.agent.tuner.random_forest import Surrogate
+from kernelwright.agent.tuner.memory import LessonMemory
+from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.records import Task
+from kernelwright.results.lessons.lessons import Effect
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskRun, TaskState
 
@@ -38,10 +38,10 @@ class Run:
         database: RunDatabase,
         pool: ProfilingPool,
         models: ModelSession | None = None,
-        learned: Learned = NOTHING,
+        learned: Sequence[Effect] = (),
         progress: RunProgress | None = None,
     ) -> None:
-        """`learned`: what other runs have found."""
+        """`learned`: effects that other runs have measured."""
         self.config, self.database, self.pool, self.models = config, database, pool, models
         self.progress = progress or RunProgress()
         self.stopped = threading.Event()
@@ -57,11 +57,8 @@ class Run:
             self.begun,
             [entry.task.id for entry in self.pending],
         )
-        told = LessonMemory(database, learned.effects)
-        memory = told if config.tuner.memory else None
-        by_surrogate = config.tuner.rank_by == "surrogate"
-        ranking = RecordedRanking(told, Surrogate(learned.examples)) if by_surrogate else None
-        coders, search = self._coders_and_search(memory, ranking)
+        memory = LessonMemory(database, learned) if config.tuner.memory else None
+        coders, search = self._coders_and_search(memory)
         self.loop = TaskLoop(
             coders=coders,
             search=search,
@@ -70,7 +67,7 @@ class Run:
             baselines=config.evaluation.compared_with,
             recorder=DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory),
             out_of_time=self._no_more_rounds,
-            ranker=PosteriorRanker(),
+            estimates=expected_speedups,
         )
 
     def execute(self) -> bool:
@@ -149,14 +146,12 @@ class Run:
         self.database.finish_task(task.id, reason)
         return True
 
-    def _coders_and_search(
-        self, memory: LessonMemory | None, ranking: RecordedRanking | None
-    ) -> tuple[Mapping[str, Coder], Search]:
+    def _coders_and_search(self, memory: LessonMemory | None) -> tuple[Mapping[str, Coder], Search]:
         """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
         options, hold = self.config.search, frozenset(self.config.tuner.hold)
         builtin = PooledBuiltinCoder(self.pool, self.config.builtin_language)
         if self.models is None:
-            tuner = RulesJudge(options.rounds, memory, hold, ranking)
+            tuner = RulesJudge(options.rounds, memory, hold)
             return {"": builtin}, options.begin(Team(tuner, hold=hold))
         models = self.models
         writers: dict[str, Coder] = {
@@ -164,7 +159,7 @@ class Run:
         }
         coders: dict[str, Coder] = {"": next(iter(writers.values())), **writers, "builtin": builtin}
         team = Team(
-            RulesJudge(memory=memory, ranking=ranking),
+            RulesJudge(memory=memory),
             models.judge(self.pool, memory),
             writers=("builtin", *writers),
         )

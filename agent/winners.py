@@ -1,21 +1,14 @@
-"""Choice of the winner among noisy measurements, with or without a ranker's better knowledge of some."""
+"""Choice of the winner among noisy measurements, of which a posterior corrects some."""
 
 from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import best_of
-from kernelwright.kernelbench.records import Task, Verdict
-
-
-class AsMeasured:
-    """Ranker that knows nothing beyond the candidates' own measurements."""
-
-    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
-        return {}
+from kernelwright.kernelbench.records import Verdict
 
 
 def winner(left: Sequence[Attempt], expected: Mapping[str, float]) -> Attempt | None:
-    """Return the best attempt; if the ranker knows it, the best of those that the ranker knows."""
+    """Return the best attempt: as `expected` if the best measured one is among these, else as measured."""
     best = best_of(left)
     if best is None or best.candidate.sha256 not in expected:
         return best
@@ -38,7 +31,7 @@ def rivals(confirmed: Attempt, left: Sequence[Attempt], expected: Mapping[str, f
 
 
 def speedup_of(attempt: Attempt | None, expected: Mapping[str, float]) -> float:
-    """Speedup over eager, as the ranker or else the measurement has it; 0.0 if unmeasured."""
+    """Speedup over eager, expected or else measured; 0.0 if unmeasured."""
     speedup = attempt.evaluation.speedup if attempt is not None else None
     if attempt is None or speedup is None or speedup.eager is None:
         return 0.0

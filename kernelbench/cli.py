@@ -369,6 +369,9 @@ def show(evaluation: Evaluation) -> None:
         out.print(f"  ran            {', '.join(evaluation.launched)}", markup=False, soft_wrap=True)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
+    elif evaluation.own_kernel_share_unknown:
+        unknown = evaluation.own_kernel_share_unknown
+        out.print(f"  own kernels    share unknown: {unknown}", markup=False, soft_wrap=True)
     if evaluation.needs_default_dtype:
         advice = "specify the dtype of each tensor it creates"
         out.print(f"  default dtype  must be float32: {advice}", markup=False, soft_wrap=True)

@@ -295,6 +295,7 @@ class Evaluation(Record):
     timing: Timing | None = None
     speedup: Speedup | None = None
     own_kernel_share: float | None = None
+    own_kernel_share_unknown: str = ""  # why there is no share of a candidate that was timed
     needs_default_dtype: bool | None = None  # whether it fails under another default dtype than float32
     builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
     launched: tuple[str, ...] = ()  # GPU kernels that ran without a GPU, in emulation or interpreted

@@ -1,4 +1,6 @@
-"""Catalogue of metrics: unit, meaning, better direction, profilers that provide each, Nsight Compute's names.
+"""Catalogue of metrics: unit, meaning, better direction, bounds, where each is from, Nsight Compute's names.
+
+Prompts, the report, `kernelwright profile` and docs/metrics.md say of a metric what stands here.
 
 Nsight Compute's names are unit__counter.rollup. Those below were checked against the lists of NVIDIA's
 performance library of CUDA 13 for sm_75 to sm_120, except launch__ ones, which are Nsight Compute's own. Of
@@ -27,21 +29,45 @@ class Definition:
     of_time: bool = False  # says the time in other words: that it goes with it is no discovery
     usual: bool = True  # shown to a judge where no selection was made
     names: tuple[str, ...] = ()  # of ncu's, the first that the chip has; a unit of "1" is a percentage there
+    bound: str | float | None = None  # the least, else the most, that is possible; a metric of the same call
+    reading: str = ""  # what a high or a low value tells
 
     @property
     def adds_up(self) -> bool:
         """True for metrics that are summed over launches and kernels; others are averaged by time."""
         return self.unit in _ADDED
 
+    @property
+    def direction(self) -> str:
+        """Better direction in words; empty for a metric without one."""
+        return {"more": "higher is better", "less": "lower is better", "neither": ""}[self.better]
 
-def _counted(unit: str, meaning: str, better: Better, *names: str, usual: bool = True) -> Definition:
-    return Definition(unit, meaning, better, "ncu", usual=usual, names=names)
+    @property
+    def limit(self) -> str:
+        """Bound in words: "at most 1", "at least minimal_bytes"; empty without one."""
+        bound = 1.0 if self.bound is None and (self.unit, self.better) == ("1", "more") else self.bound
+        if bound is None:
+            return ""
+        shown = bound if isinstance(bound, str) else f"{bound:g}"
+        return f"at {'least' if self.better == 'less' else 'most'} {shown}"
+
+
+def _counted(
+    unit: str,
+    meaning: str,
+    better: Better,
+    *names: str,
+    usual: bool = True,
+    bound: str | float | None = None,
+    reading: str = "",
+) -> Definition:
+    return Definition(unit, meaning, better, "ncu", False, usual, names, bound, reading)
 
 
 def _stall(reason: str, meaning: str, usual: bool = True) -> Definition:
     """Define a stall metric: warps waiting for `reason`, per cycle in which another warp issues."""
     name = f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
-    return _counted("", f"warps waiting {meaning}, for each instruction issued", "less", name, usual=usual)
+    return _counted("", f"warps waiting {meaning}, per instruction issued", "less", name, usual=usual)
 
 
 CATALOGUE = {
@@ -69,15 +95,17 @@ CATALOGUE = {
     "calls_in_loops": Definition("instructions", "calls, mostly of scalar functions", "less", "static"),
     "loops_vectorized": Definition("loops", "loops that the compiler vectorized", "more", "static"),
     "loops_missed": Definition("loops", "innermost loops that it did not", "less", "static"),
-    "cpu_time": Definition("us", "of all threads together", "less", "perf"),
-    "cycles": Definition("cycles", "of all threads together", "less", "perf"),
+    "cpu_time": Definition("us", "CPU time of all threads together", "less", "perf"),
+    "cycles": Definition("cycles", "CPU cycles of all threads together", "less", "perf"),
     "instructions": Definition("instructions", "instructions executed", "less", "perf"),
     "instructions_per_cycle": Definition(
         "instructions/cycle", "instructions executed per cycle", "more", "perf"
     ),
     "last_level_loads": Definition("loads", "loads that reached the last cache", "less", "perf"),
     "last_level_load_misses": Definition("loads", "loads that missed the last cache", "less", "perf"),
-    "loaded_from_memory": Definition("bytes", "last-level misses at 64 bytes each", "less", "perf"),
+    "loaded_from_memory": Definition("bytes", "last-level misses at 64 bytes each", "less", "perf",
+        bound="minimal_bytes"
+    ),
     "cache_misses": Definition("misses", "cache misses, by Linux's generic event", "less", "perf"),
     "branch_misses": Definition("branches", "mispredicted branches", "less", "perf"),
     "time_share": Definition("1", "share of a call's CPU time in the kernel", "neither", "perf"),
@@ -87,7 +115,7 @@ CATALOGUE = {
     "page_faults": Definition("faults", "first touches of a page", "less", "perf"),
     "context_switches": Definition("switches", "context switches of its threads", "less", "perf"),
     "simulated_fetched": Definition(
-        "bytes", "bytes fetched from memory, by simulated caches", "less", "simulated"
+        "bytes", "bytes fetched from memory, by simulated caches", "less", "simulated", bound="minimal_bytes"
     ),
     "simulated_calls": Definition("calls", "calls of this kernel in one forward", "less", "simulated"),
     "simulated_instructions": Definition(
@@ -105,95 +133,117 @@ CATALOGUE = {
     "emulated_bank_passes": Definition("", "passes over the banks per needed pass", "less", "emulated"),
     "launches": Definition("launches", "kernel launches in a call", "less", "cupti"),
     "own_launches": Definition("launches", "launches of the candidate's own kernels", "neither", "cupti"),
-    "gpu_time": Definition("us", "time of a call in which something ran", "less", "cupti", True),
-    "own_share": Definition("1", "share in the candidate's own kernels", "neither", "cupti"),
-    "gpu_gaps": Definition("us", "idle time between kernels of a call", "less", "cupti"),
-    "traced_time": Definition("us", "all its launches together", "less", "cupti", True),
+    "gpu_time": Definition(
+        "us", "time of a call in which the GPU was busy", "less", "cupti", True, bound="memory_floor"
+    ),
+    "own_share": Definition(
+        "1", "share of the time on the GPU in the candidate's own kernels", "neither", "cupti"
+    ),
+    "gpu_gaps": Definition(
+        "us", "idle time of the GPU between kernels of a call", "less", "cupti",
+        reading="as long as gpu_time or longer: launches limit it",
+    ),
+    "copy_time": Definition("us", "time of copies and fills (memcpy, memset) in a call", "less", "cupti"),
+    "traced_time": Definition("us", "duration of all its launches together", "less", "cupti", True),
+    "traced_share": Definition("1", "share of the time on the GPU", "neither", "cupti"),
     "traced_launches": Definition("launches", "launches in a call", "less", "cupti"),
-    "block_threads": Definition("threads", "threads of a block", "neither", "cupti"),
-    "grid_blocks": Definition("blocks", "blocks of the grid", "neither", "cupti"),
-    "registers": Definition("registers", "registers of a thread", "less", "cupti"),
+    "block_threads": Definition("threads", "block size: threads of a block", "neither", "cupti"),
+    "grid_blocks": Definition("blocks", "grid size: blocks of a launch", "neither", "cupti"),
+    "registers": Definition("registers", "registers per thread, of 255", "less", "cupti"),
     "shared_memory": Definition(
         "bytes/block", "shared memory of a block, static and dynamic", "neither", "cupti"
     ),
-    "blocks_per_sm": Definition("", "grid blocks per multiprocessor; below 1 some idle", "more", "cupti"),
-    "estimated_occupancy": Definition("1", "by registers, shared memory and the grid", "more", "cupti"),
+    "blocks_per_sm": Definition(
+        "", "blocks of the grid per multiprocessor", "more", "cupti",
+        reading="below 1 some multiprocessors have nothing to do",
+    ),
+    "estimated_occupancy": Definition(
+        "1", "theoretical occupancy, by registers, shared memory and the grid", "more", "cupti",
+        reading="below 0.3 latencies are hardly hidden",
+    ),
     "duration": Definition(
-        "us", "all its launches together", "less", "ncu", of_time=True,
+        "us", "duration of all its launches together", "less", "ncu", of_time=True,
         names=("gpu__time_duration.sum",),
     ),
     "profiled_launches": Definition("launches", "launches in a call that ncu profiled", "less", "ncu"),
     "sm_throughput": _counted(
-        "1", "share of the peak of the multiprocessors' busiest unit", "more",
+        "1", "SM throughput: share of the peak of the multiprocessors' busiest unit", "more",
         "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        reading="above 0.6: bound by arithmetic; below, with memory_throughput below 0.6 too: by latency",
     ),
     "memory_throughput": _counted(
-        "1", "share of the peak of the busiest unit of caches and memory", "more",
+        "1", "memory throughput: share of the peak of the busiest unit of caches and memory", "more",
         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+        reading="above 0.6: bound by memory; below, with sm_throughput below 0.6 too: by latency",
     ),
     "dram_throughput": _counted(
-        "1", "share of the bandwidth of device memory", "more",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+        "1", "DRAM throughput: share of the peak bandwidth of device memory", "more",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        reading="above 0.8 only fewer bytes help; below 0.6, with nothing else busy: bound by latency",
     ),
     "l2_throughput": _counted(
-        "1", "share of the L2 cache's peak", "more",
+        "1", "L2 throughput: share of the L2 cache's peak", "more",
         "lts__throughput.avg.pct_of_peak_sustained_elapsed", usual=False,
     ),
     "l1_throughput": _counted(
-        "1", "share of the L1 cache's peak", "more",
+        "1", "L1/TEX throughput: share of the L1 cache's peak", "more",
         "l1tex__throughput.avg.pct_of_peak_sustained_active", usual=False,
     ),
     "dram_read": _counted(
-        "bytes", "bytes read from device memory", "less", "dram__bytes_read.sum", "dram__bytes_op_read.sum"
+        "bytes", "bytes read from device memory", "less", "dram__bytes_read.sum", "dram__bytes_op_read.sum",
+        reading="together with dram_written hardly more than minimal_bytes where everything is moved once",
     ),
     "dram_written": _counted(
         "bytes", "bytes written to device memory", "less", "dram__bytes_write.sum", "dram__bytes_op_write.sum"
     ),
     "l1_hit_rate": _counted(
-        "1", "share of sectors found in the L1 cache", "more", "l1tex__t_sector_hit_rate.pct"
+        "1", "L1 hit rate: share of sectors found in the L1 cache", "more", "l1tex__t_sector_hit_rate.pct"
     ),
     "l2_hit_rate": _counted(
-        "1", "share of sectors found in the L2 cache", "more", "lts__t_sector_hit_rate.pct"
+        "1", "L2 hit rate: share of sectors found in the L2 cache", "more", "lts__t_sector_hit_rate.pct"
     ),
     "achieved_occupancy": _counted(
-        "1", "active warps as a share of the most possible", "more",
+        "1", "achieved occupancy: active warps as a share of the most possible", "more",
         "sm__warps_active.avg.pct_of_peak_sustained_active",
+        reading="below 0.3 latencies are hardly hidden; above 0.6 more seldom helps",
     ),
     "registers_per_thread": _counted(
-        "registers", "registers of a thread", "less", "launch__registers_per_thread"
+        "registers", "registers per thread, of 255", "less", "launch__registers_per_thread"
     ),
     "limit_registers": _counted(
-        "blocks", "blocks per multiprocessor that registers allow", "more",
+        "blocks", "block limit: blocks per multiprocessor that registers allow", "more",
         "launch__occupancy_limit_registers"
     ),
     "limit_shared_memory": _counted(
-        "blocks", "blocks per multiprocessor that shared memory allows", "more",
+        "blocks", "block limit: blocks per multiprocessor that shared memory allows", "more",
         "launch__occupancy_limit_shared_mem",
     ),
     "limit_warps": _counted(
-        "blocks", "blocks per multiprocessor that warps allow", "more",
+        "blocks", "block limit: blocks per multiprocessor that warps allow", "more",
         "launch__occupancy_limit_warps", usual=False,
     ),
     "limit_blocks": _counted(
-        "blocks", "blocks per multiprocessor, hardware limit", "more", "launch__occupancy_limit_blocks",
-        usual=False
+        "blocks", "block limit: blocks per multiprocessor, by hardware", "more",
+        "launch__occupancy_limit_blocks", usual=False,
     ),
     "waves": _counted(
-        "", "rounds in which the grid fits on the GPU", "neither", "launch__waves_per_multiprocessor"
+        "", "waves per SM: rounds in which the grid fits on the GPU", "neither",
+        "launch__waves_per_multiprocessor",
+        reading="a little above a small whole number, the last round is nearly idle",
     ),
     "issue_slots": _counted(
-        "1", "share of cycles in which a warp scheduler issued", "more",
+        "1", "issue slots busy: share of cycles in which a warp scheduler issued", "more",
         "smsp__issue_active.avg.pct_of_peak_sustained_active",
     ),
     "eligible_warps": _counted(
-        "", "warps per scheduler ready to issue, per cycle", "more",
+        "", "eligible warps per scheduler, ready to issue, per cycle", "more",
         "smsp__warps_eligible.avg.per_cycle_active", usual=False,
     ),
     "warp_instructions": _counted(
         "instructions", "warp instructions executed", "less", "smsp__inst_executed.sum"
     ),
     "tensor_pipe": _counted(
-        "1", "share of cycles in which the tensor cores were active", "more",
+        "1", "tensor pipe utilization: share of cycles in which tensor cores were active", "more",
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     ),
     "tensor_instructions": _counted(
@@ -201,11 +251,11 @@ CATALOGUE = {
         "sm__inst_executed_pipe_tensor.sum", usual=False,
     ),
     "fma_pipe": _counted(
-        "1", "share of the peak of the fp32 arithmetic pipes", "more",
+        "1", "FMA pipe utilization: share of the peak of the fp32 pipes", "more",
         "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
     ),
     "xu_pipe": _counted(
-        "1", "share of the peak of the pipe for exponentials, roots and conversions", "neither",
+        "1", "XU pipe utilization: of the pipe for exponentials, roots and conversions", "neither",
         "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
     ),
     "fused_multiply_adds": _counted(
@@ -213,15 +263,15 @@ CATALOGUE = {
         "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", usual=False,
     ),
     "additions": _counted(
-        "instructions", "of threads, in fp32, not fused", "less",
+        "instructions", "additions of threads, in fp32, not fused", "less",
         "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", usual=False,
     ),
     "multiplications": _counted(
-        "instructions", "of threads, in fp32, not fused", "less",
+        "instructions", "multiplications of threads, in fp32, not fused", "less",
         "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum", usual=False,
     ),
     "integer_instructions": _counted(
-        "instructions", "of threads", "less",
+        "instructions", "integer instructions of threads", "less",
         "smsp__sass_thread_inst_executed_op_integer_pred_on.sum", usual=False,
     ),
     "local_loads": _counted(
@@ -237,19 +287,21 @@ CATALOGUE = {
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     ),
     "load_use": _counted(
-        "1", "share of the bytes fetched by global loads that are used", "more",
+        "1", "global load efficiency: share of the bytes fetched that are used", "more",
         "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct",
+        reading="below 0.6: uncoalesced accesses",
     ),
     "store_use": _counted(
-        "1", "share of the bytes in sectors of global stores that are written", "more",
+        "1", "global store efficiency: share of the bytes in sectors that are written", "more",
         "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct",
+        reading="below 0.6: uncoalesced accesses",
     ),
     "threads_per_instruction": _counted(
-        "", "active threads per warp instruction, of 32", "more",
-        "smsp__thread_inst_executed_per_inst_executed.ratio",
+        "", "active threads per warp instruction", "more",
+        "smsp__thread_inst_executed_per_inst_executed.ratio", bound=32,
     ),
     "uniform_branches": _counted(
-        "1", "share of branches that all threads of a warp take alike", "more",
+        "1", "branch efficiency: share of branches that all threads of a warp take alike", "more",
         "smsp__sass_average_branch_targets_threads_uniform.pct", usual=False,
     ),
     "stall_long_scoreboard": _stall("long_scoreboard", "for global or local memory"),
@@ -268,19 +320,26 @@ CATALOGUE = {
     "blocks": Definition("blocks", "blocks of a launch", "neither", "static"),
     "threads": Definition("threads", "threads of a block", "neither", "static"),
     "configurations": Definition(
-        "kernels", "autotuner configurations; the first is built", "neither", "static"
+        "kernels", "builds of it: an autotuner's configurations, a template's instances", "neither", "static"
     ),
-    "built_registers": Definition("registers", "registers of a thread", "less", "static"),
+    "built_registers": Definition("registers", "registers per thread, of 255", "less", "static"),
     "shared_bytes": Definition("bytes/block", "shared memory of a block", "less", "static"),
     "stack_bytes": Definition("bytes/thread", "stack of a thread: spills and local arrays", "less", "static"),
-    "occupancy": Definition("1", "occupancy: share of a multiprocessor's warps", "more", "static"),
+    "occupancy": Definition(
+        "1", "theoretical occupancy: share of a multiprocessor's warps", "more", "static",
+        reading="below 0.3 latencies are hardly hidden",
+    ),
     "warps_by_registers": Definition("warps", "warps that registers allow", "more", "static"),
     "warps_by_shared_memory": Definition("warps", "warps that shared memory allows", "more", "static"),
     "warps_by_threads": Definition("warps", "warps that threads and blocks allow", "more", "static"),
     "built_instructions": Definition("instructions", "instructions of the kernel", "less", "static"),
     "accesses": Definition("instructions", "loads, stores, copies of global memory", "neither", "static"),
-    "access_bits": Definition("bit", "bits of these, of a thread, on average", "more", "static"),
-    "local_accesses": Definition("instructions", "loads, stores of what was spilled", "less", "static"),
+    "access_bits": Definition(
+        "bit", "bits of a thread's access to global memory, on average", "more", "static", bound=128
+    ),
+    "local_accesses": Definition(
+        "instructions", "loads and stores of local memory: spills, or arrays", "less", "static"
+    ),
     "inner_loops": Definition("loops", "inner loops, measured by the rows below", "neither", "static"),
     "loop_instructions": Definition("instructions", "instructions of inner loops", "less", "static"),
     "tensor_products": Definition("instructions", "tensor-core products", "more", "static"),
@@ -296,9 +355,14 @@ CATALOGUE = {
     "global_loads": Definition("instructions", "loads of global memory", "neither", "static"),
     "global_stores": Definition("instructions", "stores to global memory", "neither", "static"),
     "copies": Definition("instructions", "copies to shared memory that bypass registers", "more", "static"),
-    "loop_access_bits": Definition("bit", "bits of these, of a thread, on average", "more", "static"),
+    "loop_access_bits": Definition(
+        "bit", "bits of a thread's access to global memory in inner loops, on average", "more", "static",
+        bound=128,
+    ),
     "shared_accesses": Definition("instructions", "loads and stores of shared memory", "less", "static"),
-    "loop_local_accesses": Definition("instructions", "loads, stores of what was spilled", "less", "static"),
+    "loop_local_accesses": Definition(
+        "instructions", "loads and stores of local memory in inner loops", "less", "static"
+    ),
     "barriers": Definition("instructions", "waits for other warps, or for copies", "less", "static"),
     "atomics": Definition("instructions", "atomic operations", "less", "static"),
     "stall_cycles": Definition("cycles", "cycles a warp waits between these instructions", "less", "static"),

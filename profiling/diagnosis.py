@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernelwright.kernelbench.records import Evaluation
+from kernelwright.profiling.catalogue import CATALOGUE
 from kernelwright.profiling.records import Finding, FindingKind, Metric, Profile
 
 _NEAR = 0.6  # of what memory or arithmetic allow, from which it binds
@@ -21,6 +22,7 @@ _NEW = 0.2  # of the CPU time in the system, the same
 _LOW_OCCUPANCY = 0.3
 _STALLED = 0.4  # of the warps' waiting, for one cause
 _FEWEST_STALLS = 4  # causes that were counted, below which shares of all waiting say little
+_COPIES = 0.1  # of the time on the GPU, from which copies matter
 _NO_WAITS = {"stall_cycles", "stall_not_selected"}  # fixed latencies; warps that could be issued
 _FETCHED = {  # metrics of the bytes that came from memory, and where they are from
     "loaded_from_memory": "counted",
@@ -124,6 +126,34 @@ def _memory(case: _Case) -> Iterator[Finding]:
             )
 
 
+def _throughputs(case: _Case) -> Iterator[Finding]:
+    """Tell what binds a kernel, as Nsight Compute's section "GPU Speed Of Light Throughput" does."""
+    for kernel in case.own_kernels:
+        work, memory = case.of("sm_throughput", kernel), case.of("memory_throughput", kernel)
+        dram = case.of("dram_throughput", kernel)
+        cites = ("sm_throughput", "memory_throughput", "dram_throughput")
+        if work < _NEAR and memory < _NEAR:
+            yield case.finding(
+                "latency",
+                f"{kernel} keeps memory {memory:.0%} and the multiprocessors {work:.0%} busy: it is "
+                "bound by latency.",
+                "Keep more loads in flight: more warps on each multiprocessor, several independent loads in "
+                "each thread, asynchronous copies.",
+                cites,
+                1 / max(work, memory, 0.01),
+                kernel,
+            )
+        elif dram >= _NEAR and not work > dram:
+            yield case.finding(
+                "memory",
+                f"{kernel} moves data at {dram:.0%} of the peak bandwidth of device memory.",
+                "Move fewer bytes: fuse the kernels around it, or use a smaller type.",
+                cites,
+                1 / dram,
+                kernel,
+            )
+
+
 def _requests(case: _Case) -> Iterator[Finding]:
     sectors = ("emulated_load_sectors", "emulated_store_sectors")
     for kernel in case.own_kernels:
@@ -180,10 +210,11 @@ def _neither(case: _Case) -> Iterator[Finding]:
     memory, arithmetic = case.of("bandwidth_share"), case.of("compute_share")
     near = [name for name in _FETCHED if case.sum(name) <= _WASTED * case.of("minimal_bytes")]
     if near and 0 < max(memory, arithmetic) < _NEAR and case.profile.bottleneck != "overhead":
+        products = f" and its products {arithmetic:.0%}" if arithmetic else ""
         yield case.finding(
             "instructions",
-            f"At the measured ceilings its memory traffic takes {memory:.0%} of the time and its products "
-            f"{arithmetic:.0%}: other instructions or waiting limit it.",
+            f"At the measured ceilings its memory traffic takes {memory:.0%} of the time{products}: other "
+            "instructions or waiting limit it.",
             "Execute less for each element: wider vectors, fused multiply-adds, exponentials computed once; "
             "and keep more of them in flight.",
             ("bandwidth_share", "compute_share", "minimal_bytes", *near),
@@ -201,13 +232,23 @@ def _launches(case: _Case) -> Iterator[Finding]:
             ("gpu_gaps", "gpu_time", "launches"),
             (busy + gaps) / busy,
         )
-    share = case.of("own_kernel_share")
+    copies = case.of("copy_time")
+    if copies > _COPIES * busy:
+        yield case.finding(
+            "launch",
+            f"Copies and fills take {copies / busy:.0%} of the time in which the GPU is busy.",
+            "Write results where they are needed, and make no tensor contiguous that need not be.",
+            ("copy_time", "gpu_time"),
+            busy / (busy - copies) if copies < busy else None,
+        )
+    name = "own_share" if math.isnan(case.of("own_kernel_share")) else "own_kernel_share"
+    share = case.of(name)
     if share < _ELSEWHERE:
         yield case.finding(
             "launch",
             f"Calls to torch take {1 - share:.0%} of its time.",
             "Move more of the work into its own kernels, or use a faster library for the slowest part.",
-            ("own_kernel_share",),
+            (name,),
         )
     light = case.profile.speed_of_light
     if case.profile.bottleneck == "overhead" and light and light < _NEAR:
@@ -243,10 +284,20 @@ def _imbalance(case: _Case) -> Iterator[Finding]:
             1 / (1 - waiting) if waiting < 1 else None,
         )
     for kernel in case.own_kernels:
+        blocks = case.of("blocks_per_sm", kernel)
+        if 0 < blocks < 1:
+            yield case.finding(
+                "imbalance",
+                f"{kernel}'s grid has a block for only {blocks:.0%} of the multiprocessors.",
+                "Divide the work into more blocks: fewer rows in each, or a long row over several.",
+                ("blocks_per_sm", "grid_blocks"),
+                1 / blocks,
+                kernel,
+            )
         waves = case.of("waves", kernel)
         filled = waves % 1 or 1.0
         several = case.of("profiled_launches", kernel) > 1  # of which waves is the mean
-        if 0 < waves < _LONGEST and filled < _TAIL and not several:
+        if 1 < waves < _LONGEST and filled < _TAIL and not several:
             yield case.finding(
                 "imbalance",
                 f"{kernel}'s blocks take {waves:.1f} waves; {1 - filled:.0%} of the last one is idle.",
@@ -280,9 +331,10 @@ def _stalls(case: _Case, kernel: str, stalls: list[Metric]) -> Iterator[Finding]
     if worst is None or len(stalls) < _FEWEST_STALLS or not 0 < _STALLED * total <= worst.value:
         return
     cause = worst.name.removeprefix("stall_").replace("_", " ")
+    waiting = CATALOGUE[worst.name].meaning.partition(",")[0] if worst.name in CATALOGUE else cause
     yield case.finding(
         "latency",
-        f"{worst.value / total:.0%} of the stalls of {kernel}'s warps have one cause: {cause}.",
+        f"{worst.value / total:.0%} of the stalls of {kernel} are {cause}: {waiting}.",
         _WAITS.get(worst.name, "Give the schedulers more warps, or each thread more independent work."),
         (worst.name,),
         kernel=kernel,
@@ -316,7 +368,7 @@ def _instructions(case: _Case) -> Iterator[Finding]:
         if calls > 0:
             yield case.finding(
                 "instructions",
-                f"{kernel}'s loops contain {calls:.0f} calls of scalar functions.",
+                f"{kernel}'s loops contain {calls:.0f} call{'s'[: calls > 1]} of scalar functions.",
                 "Replace scalar functions such as expf with polynomials that vectorize.",
                 ("calls_in_loops",),
                 kernel=kernel,
@@ -343,6 +395,7 @@ def _instructions(case: _Case) -> Iterator[Finding]:
 
 _RULES: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
     _memory,
+    _throughputs,
     _requests,
     _new_memory,
     _compute,

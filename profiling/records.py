@@ -1,5 +1,6 @@
 """Records of a profile, as the Judge sees them: metrics with provenance, remarks, findings."""
 
+import math
 from typing import Literal
 
 from pydantic import AliasChoices, Field
@@ -41,6 +42,13 @@ class Finding(Record):
     kernel: str = ""  # of the candidate's; empty: the whole call
 
 
+class RungOutcome(Capability):
+    """Outcome of one profiler on a candidate: how it read what it read, or why it read nothing."""
+
+    seconds: float = 0.0  # that it took
+    for_all: bool = False  # off for every candidate: the tool cannot be used on this machine
+
+
 class Profile(Record):
     """Metrics of one candidate on one target."""
 
@@ -49,10 +57,20 @@ class Profile(Record):
     speed_of_light: float | None  # floor time / measured time; 1.0 is the ceiling, None: unknown
     remarks: tuple[Remark, ...] = ()
     findings: tuple[Finding, ...] = ()  # what might gain most first
-    rungs: tuple[Capability, ...] = ()  # the profilers, each with what it read, or why it is off
+    rungs: tuple[RungOutcome, ...] = ()  # the profilers that were asked
 
     def value(self, name: str, kernel: str = "") -> float | None:
         return next((m.value for m in self.metrics if (m.name, m.kernel) == (name, kernel)), None)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that its profilers took."""
+        return math.fsum(rung.seconds for rung in self.rungs)
+
+    def again(self) -> "Profile":
+        """Return the profile without the time that it took, to be used once more."""
+        rungs = tuple(rung.model_copy(update={"seconds": 0.0}) for rung in self.rungs)
+        return self.model_copy(update={"rungs": rungs})
 
     @property
     def kernels(self) -> tuple[str, ...]:

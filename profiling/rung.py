@@ -1,26 +1,43 @@
 """Protocol of a profiler, a rung of the ladder."""
 
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
-from kernelwright.profiling.records import Metric, Remark
+from kernelwright.profiling.records import Metric, Profile, Remark
+
+
+class NotHere(Unavailable):
+    """A profiler that cannot be used on this machine, whatever the candidate."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A candidate that `evaluator` has evaluated. `chip`: the GPU its kernels are built for ("sm_90")."""
+    """A candidate that `evaluator` has evaluated.
+
+    `chip`: the GPU its kernels are built for ("sm_90"), where none is here. `known`: what the profilers that
+    were asked before have read of it.
+    """
 
     evaluator: LocalEvaluator
     task: Task
     candidate: Candidate
     evaluation: Evaluation
     chip: str = ""
+    known: Profile | None = None
 
     @property
     def device(self) -> str:
         return self.evaluation.target.device
+
+    @property
+    def architecture(self) -> str:
+        """Architecture of the GPU that its kernels are built for ("sm_90"); empty for a CPU."""
+        found = re.search(r"sm_\d+", self.chip or self.evaluation.target.fingerprint.chip)
+        return found[0] if found else ""
 
     @property
     def on_cpu(self) -> bool:
@@ -47,6 +64,6 @@ class Rung(Protocol):
     def read(self, subject: Subject) -> Reading:
         """Profile one candidate.
 
-        Raises Unavailable if the tool cannot be used or finds nothing; TaskError.
+        Raises Unavailable if the tool cannot be used or finds nothing, NotHere if it never can; TaskError.
         """
         ...

@@ -106,7 +106,7 @@ class Summary(Aggregate):
     measures_nothing_aggregate: Aggregate
     llm_calls: int
     usd: float | None  # of the whole run; None: the price of a call is not known
-    seconds: float  # of evaluations and model calls, one after the other; not the wall clock of a run
+    seconds: float  # of evaluations, profiles and model calls, added up; not the wall clock of a run
 
 
 def summarize(database: RunDatabase) -> Summary:
@@ -188,6 +188,7 @@ def _task_summary(
     evaluation = shown.evaluation if shown else None
     timing = best.evaluation.timing if best else None
     seconds = math.fsum(attempt.evaluation.stages.total_s for attempt in attempts)
+    seconds += math.fsum(attempt.profile.seconds for attempt in attempts if attempt.profile is not None)
     seconds += math.fsum(call.seconds for call in calls)
     return TaskSummary(
         task=task.task.id,

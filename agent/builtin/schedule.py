@@ -41,6 +41,11 @@ def legal(knob: str) -> tuple[str, ...]:
     return KERNEL_KNOBS.get(name, ()) if kernel else GRAPH_KNOBS.get(name, ())
 
 
+def name_of(knob: str) -> str:
+    """Return the name of a knob without its kernel: "block" of "k1.block"."""
+    return knob.rpartition(".")[2]
+
+
 def up_to(knob: str, most: int) -> tuple[str, ...]:
     """Return the legal values of a knob of numbers, up to the first that is no less than `most`."""
     values = legal(knob)

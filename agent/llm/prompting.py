@@ -29,6 +29,7 @@ from kernelwright.kernelbench.records import (
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.selection import Selection, judged_by
+from kernelwright.profiling.tables import described
 
 FOLDER = Path(__file__).parent / "prompts"
 NAMES = {"cpp": "C++", "triton": "Triton", "cuda": "CUDA"}
@@ -180,7 +181,7 @@ def judge_messages(
         lessons=situation.lessons,
         shown=shown.attempt,
         shown_round=shown.number,
-        metrics=metrics,
+        metrics=described(metrics),
         record=record,
         besides=besides,
         outcome=outcome,

@@ -41,6 +41,10 @@ class Search(Protocol):
         """
         ...
 
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return the correct attempts that `step` will have a judge advise on, as far as that is known."""
+        ...
+
 
 class StopOptions(Section):
     """Options of all searches."""
@@ -71,7 +75,6 @@ class RegisteredSearch(ABC):
 
     name: ClassVar[str]
     works_with: ClassVar[frozenset[str]]  # values of --coder that it works with
-    tunes_with: ClassVar[frozenset[str]] = frozenset()  # those with which it asks the tuner for schedules
     several_languages: ClassVar[bool] = False
 
     @classmethod
@@ -82,6 +85,10 @@ class RegisteredSearch(ABC):
     @abstractmethod
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         """Return the next requests, as `Search` does."""
+
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return the attempts to be advised on, as `Search` does; none where no judge is asked."""
+        return ()
 
     @staticmethod
     def check(options: Any, coder: str, timed: bool) -> None:
@@ -119,8 +126,11 @@ class StopRules(Record):
 
 def best_of(history: Sequence[Attempt]) -> Attempt | None:
     """Return the correct attempt with the highest lower bound of its speedup over eager."""
-    correct = [attempt for attempt in history if attempt.evaluation.verdict is Verdict.correct]
-    return max(correct, key=lower_bound, default=None)
+    return max(correct(history), key=lower_bound, default=None)
+
+
+def correct(attempts: Sequence[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.evaluation.verdict is Verdict.correct]
 
 
 def lower_bound(attempt: Attempt) -> float:

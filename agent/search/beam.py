@@ -17,9 +17,10 @@ from kernelwright.agent.search.base import (
     StopRules,
     Team,
     best_of,
+    correct,
     lower_bound,
 )
-from kernelwright.kernelbench.records import Advice, Task, Verdict
+from kernelwright.kernelbench.records import Advice, Task
 
 
 class BeamOptions(StopOptions):
@@ -47,18 +48,29 @@ class Beam(RegisteredSearch):
         assert team.judge is not None
         return cls(team.judge, options.stop_rules, options.beam_width, options.beam_advices)
 
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        begun, size = self._under_way(history)
+        return correct(self._parents(history[:begun])) if size > 0 and not self.rules.reached(history) else ()
+
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
-        begun, size = 0, min(self.width, self.rules.rounds)  # of the generation under way
+        begun, size = self._under_way(history)
+        if size <= 0:
+            return Stop(f"{self.rules.rounds} rounds")
+        reason = self.rules.reached(history)
+        if reason is not None:
+            return Stop(reason)
+        return self._generation(task, history[:begun], size)[len(history) - begun :]
+
+    def _under_way(self, history: Sequence[Attempt]) -> tuple[int, int]:
+        """Return where in the history the generation under way begins, and its size; 0 if none is left."""
+        begun, size = 0, min(self.width, self.rules.rounds)
         while begun + size <= len(history):
             begun += size
             before = history[:begun]
             size = min(len(self._parents(before)) * self._each(before), self.rules.rounds - begun)
             if size <= 0:
-                return Stop(f"{self.rules.rounds} rounds")
-        reason = self.rules.reached(history)
-        if reason is not None:
-            return Stop(reason)
-        return self._generation(task, history[:begun], size)[len(history) - begun :]
+                break
+        return begun, size
 
     def _generation(self, task: Task, before: Sequence[Attempt], size: int) -> list[Request]:
         if not before:
@@ -78,8 +90,7 @@ class Beam(RegisteredSearch):
 
     def _parents(self, history: Sequence[Attempt]) -> list[Attempt]:
         """Return the best few, each file once; the last few while none is correct."""
-        correct = [a for a in history if a.evaluation.verdict is Verdict.correct]
-        ranked = sorted(correct, key=lower_bound, reverse=True) or list(reversed(history))
+        ranked = sorted(correct(history), key=lower_bound, reverse=True) or list(reversed(history))
         unique: dict[str, Attempt] = {}
         for attempt in ranked:
             unique.setdefault(attempt.candidate.sha256, attempt)

@@ -18,6 +18,7 @@ from kernelwright.agent.search.base import (
     StopRules,
     Team,
     best_of,
+    correct,
     lower_bound,
 )
 from kernelwright.kernelbench.errors import UsageError
@@ -47,7 +48,6 @@ class Evolve(RegisteredSearch):
 
     name: ClassVar[str] = "evolve"
     works_with: ClassVar[frozenset[str]] = frozenset({"llm"})
-    tunes_with: ClassVar[frozenset[str]] = frozenset({"llm"})
     several_languages: ClassVar[bool] = True
 
     judge: BranchingJudge
@@ -74,19 +74,30 @@ class Evolve(RegisteredSearch):
                 "give --target cpu --language cpp, or another --search",
             )
 
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        begun, size = self._under_way(history)
+        if not begun or self.rules.reached(history) is not None:
+            return ()
+        before = history[:begun]
+        return correct([self._parent(before, i, _chance(task, begun + i)) for i in range(size)])
+
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         reason = self.rules.reached(history)
         if reason is not None:
             return Stop(reason)
-        begun = len(history) - len(history) % self.islands
-        size = min(self.islands, self.rules.rounds - begun)
+        begun, size = self._under_way(history)
         with abandonable_pool(size, "judge") as executor:
             made = [executor.submit(self._request, task, history[:begun], i) for i in range(size)]
             return [request.result() for request in made[len(history) - begun :]]
 
+    def _under_way(self, history: Sequence[Attempt]) -> tuple[int, int]:
+        """Return where in the history the generation under way begins, and its size."""
+        begun = len(history) - len(history) % self.islands
+        return begun, min(self.islands, self.rules.rounds - begun)
+
     def _request(self, task: Task, before: Sequence[Attempt], island: int) -> Request:
         number = len(before) + island
-        chance = Random(f"{task.sha256} {number}")  # the same again when a run goes on
+        chance = _chance(task, number)
         if not before:
             models = [name for name in self.coders if name != "builtin"]
             home = "builtin" in self.coders and island == 0  # where it always has the same answer
@@ -121,6 +132,11 @@ class Evolve(RegisteredSearch):
             return own[-1]
         elites = list(archive.values())
         return max(elites, key=lower_bound) if chance.random() < _FROM_BEST else chance.choice(elites)
+
+
+def _chance(task: Task, number: int) -> Random:
+    """Return the random numbers of one request, the same again when a run goes on."""
+    return Random(f"{task.sha256} {number}")
 
 
 def _written_by(attempt: Attempt) -> str:

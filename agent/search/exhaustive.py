@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Self
 
-from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.builtin.schedule import legal, name_of
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search.base import RegisteredSearch, Request, Stop, StopOptions, StopRules, Team
 from kernelwright.kernelbench.records import Advice, Task
@@ -41,7 +41,7 @@ class Exhaustive(RegisteredSearch):
             frozenset({**each.schedule, knob: value}.items())
             for each in (attempt.candidate for attempt in history)
             for knob in each.schedule
-            if knob.rpartition(".")[2] not in {"kernels", *self.hold}
+            if name_of(knob) not in {"kernels", *self.hold}
             for value in each.alternatives.get(knob, legal(knob))
         )
         left = sorted(sorted(each) for each in others if each not in asked)

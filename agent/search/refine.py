@@ -7,7 +7,16 @@ from typing import Annotated, ClassVar, Literal, Self, cast
 import typer
 
 from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
-from kernelwright.agent.search.base import RegisteredSearch, Request, Stop, StopOptions, StopRules, Team
+from kernelwright.agent.search.base import (
+    RegisteredSearch,
+    Request,
+    Stop,
+    StopOptions,
+    StopRules,
+    Team,
+    best_of,
+    correct,
+)
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Advice, Task
 
@@ -26,7 +35,6 @@ class Refine(RegisteredSearch):
 
     name: ClassVar[str] = "refine"
     works_with: ClassVar[frozenset[str]] = frozenset({"builtin", "llm"})
-    tunes_with: ClassVar[frozenset[str]] = frozenset({"builtin"})
 
     judge: Judge
     rules: StopRules
@@ -40,6 +48,12 @@ class Refine(RegisteredSearch):
     def check(options: RefineOptions, coder: str, timed: bool) -> None:
         if options.refine_from == "latest" and coder == "builtin":
             raise UsageError("--refine-from latest does not work with --coder builtin", "choose best")
+
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        if not history or self.rules.reached(history) is not None:
+            return ()
+        best = history[-1] if self.from_latest else best_of(history)
+        return correct([best] if best is not None else [])
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         if not history:

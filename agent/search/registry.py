@@ -41,7 +41,3 @@ class SearchOptions(EvolveOptions, BeamOptions, RefineOptions, _Choice):
                 "give one --language, or --search evolve",
             )
         chosen.check(self, coder, timed)
-
-    def tunes(self, coder: str) -> bool:
-        """Return True if the search asks for the next schedule of the builtin coder's kernels."""
-        return coder in _BY_NAME[self.search].tunes_with

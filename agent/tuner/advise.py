@@ -9,24 +9,18 @@ the same class count, of this run or of others.
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Protocol
 
-from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.builtin.schedule import legal, name_of
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.gaussian_process import Posterior, is_reference, measured, timed
-from kernelwright.agent.tuner.posterior import (
-    Expectations,
-    GainRanking,
-    kernel_of,
-    name_of,
-    posterior,
-    speed_of_light,
-)
+from kernelwright.agent.tuner.posterior import kernel_of, posterior, speed_of_light
 from kernelwright.agent.tuner.rules import BY_KNOB, Rule
 from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.roofline import in_words
+from kernelwright.results.lessons.lessons import Expectation
 
-NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
 _PLAIN = {
     "fuse": "apart",
     "attention": "apart",
@@ -35,7 +29,6 @@ _PLAIN = {
     "topk": "library",
 }
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
-WORTH_A_TRY = 1.01  # gain that a move must let hope for
 _DIGITS = 6  # of gains: the last ones depend on the machine
 
 
@@ -48,13 +41,13 @@ class Move:
 
     @property
     def technique(self) -> str:
-        """The change, whichever kernel it is of."""
+        """The change, without the kernel that it is of."""
         return f"{self.rule.knob}={self.new}"
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A move on one that was tried, which has this `speed`: the logarithm of what is model."""
+    """A move on the schedule of `parent`, whose expected `speed` is the logarithm of its speedup."""
 
     parent: Attempt
     speed: float
@@ -65,52 +58,45 @@ class _Step:
         return {**self.parent.candidate.schedule, self.move.knob: self.move.new}
 
 
+class Expectations(Protocol):
+    """Memory of other tasks."""
+
+    def expectations(self, task: Task, history: Sequence[Attempt]) -> Mapping[str, Expectation]:
+        """Return what changes came to in tasks of the same class, by technique."""
+        ...
+
+
+@dataclass(frozen=True)
 class RulesJudge:
     """Advice for candidates of the builtin coder. It holds no state: it knows the history, and the memory."""
 
-    def __init__(
-        self,
-        rounds: int | None = None,
-        memory: Expectations | None = None,
-        hold: Set[str] = frozenset(),
-        ranking: GainRanking | None = None,
-        worth_a_try: float = WORTH_A_TRY,
-        near_ceiling: float = NEAR_CEILING,
-    ) -> None:
-        """Judge a task of at most this many `rounds`, the last of them the reference if that is the fastest.
-
-        `hold`: knobs that stay as they are, by their names without the kernel. `ranking`: what to expect
-        before anything is measured. `worth_a_try`: the expected gain, and `near_ceiling`: the share of the
-        speed of light, at which it gives up.
-        """
-        self._rounds = rounds
-        self._hold = hold
-        self._ranking = ranking
-        self._worth_a_try, self._near_ceiling = worth_a_try, near_ceiling
-        self._memory = memory
+    rounds: int | None = None  # of a task; the last of them is the reference if that is the fastest
+    memory: Expectations | None = None
+    hold: Set[str] = frozenset()  # knobs that stay as they are, by their names without the kernel
+    worth_a_try: float = 1.01  # gain that a move must let hope for
+    near_ceiling: float = 0.9  # share of the speed of light from which no schedule is worth a try
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
         """Return the untried move with the highest expected gain; None if none is worth a try."""
         known = timed(history)
         if not known:
-            return _retreat(history, self._hold)
-        best = known[posterior(task, history, self._memory, self._ranking).best]
-        model = posterior(task, history, self._memory, self._ranking, best)
+            return _retreat(history, self.hold)
+        elsewhere = self.memory.expectations(task, history) if self.memory is not None else {}
+        best = known[posterior(history, elsewhere).best]
+        model = posterior(history, elsewhere, best)
         [speed] = model.speeds([best.candidate.schedule])
-        instead = fallback_advice(best, history) if speed < 0 else None
-        if instead is not None and self._rounds is not None and len(history) + 1 >= self._rounds:
-            return instead
-        if speed_of_light(best) > self._near_ceiling or _reference_is_ahead(known, speed, history):
+        fallback = fallback_advice(best, history) if speed < 0 else None
+        if fallback is not None and self.rounds is not None and len(history) + 1 >= self.rounds:
+            return fallback
+        if speed_of_light(best) > self.near_ceiling or _reference_is_ahead(known, speed, history):
             return None
         steps = self._steps(model, known, history)
         guesses = model.guesses(best.candidate.schedule, [step.schedule for step in steps])
-        hoped, step, guess = max(
-            ((round(guess.hoped, _DIGITS), step, guess) for guess, step in zip(guesses, steps, strict=True)),
-            key=lambda found: found[0],  # the first of equals
-            default=(0.0, None, None),
-        )
-        if step is None or guess is None or hoped < self._worth_a_try:
-            return instead
+        hopes = [round(guess.hoped, _DIGITS) for guess in guesses]
+        if not steps or max(hopes) < self.worth_a_try:
+            return fallback
+        highest = hopes.index(max(hopes))
+        step, guess = steps[highest], guesses[highest]
         gain = guess.expected * math.exp(speed - step.speed)
         light = speed_of_light(step.parent)
         return Advice(
@@ -129,12 +115,12 @@ class RulesJudge:
 
         From the best alone a search would end where no single move helps.
         """
-        tried = [dict(a.candidate.schedule) for a in history if not is_reference(a)]
+        tried = [a.candidate.schedule for a in history if not is_reference(a)]
         speeds = model.speeds([attempt.candidate.schedule for attempt in known])
         steps: dict[frozenset[tuple[str, str]], _Step] = {}
         for speed, parent in sorted(zip(speeds, known, strict=True), key=lambda found: -found[0]):
             for move in untried(parent.candidate, tried):
-                if move.rule.knob not in self._hold:
+                if move.rule.knob not in self.hold:
                     step = _Step(parent, speed, move)
                     steps.setdefault(frozenset(step.schedule.items()), step)
         return list(steps.values())
@@ -192,7 +178,7 @@ def _retreat(history: Sequence[Attempt], hold: Set[str]) -> Advice | None:
     schedule = history[-1].candidate.schedule
     plain = {
         **{k: v for k, v in _PLAIN.items() if k in schedule and k not in hold},
-        **{k: "off" for k in schedule if k.rpartition(".")[2] in _OFF - hold and "." in k},
+        **{k: "off" for k in schedule if name_of(k) in _OFF - hold and "." in k},
     }
     if all(schedule.get(k) == v for k, v in plain.items()):
         return None

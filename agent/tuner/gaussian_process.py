@@ -13,7 +13,7 @@ Four schedules of one kernel were timed, each to 8%, in which two knobs vary tha
 ...     return {"k0.block": block, "k0.prefetch": prefetch}
 >>> speedups = {("256", "off"): 1.50, ("512", "off"): 1.62, ("1024", "off"): 1.58, ("256", "on"): 1.75}
 >>> tried = [TimedSchedule(schedule(*values), math.log(x), 0.08) for values, x in speedups.items()]
->>> model = Posterior(tried, spread=lambda knob, value: 0.1, before=lambda schedules: [0.0] * len(schedules))
+>>> model = Posterior(tried, spread=lambda knob: 0.1)
 >>> [round(math.exp(speed), 2) for speed in model.speeds([each.schedule for each in tried])]
 [1.57, 1.6, 1.59, 1.69]
 
@@ -36,7 +36,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.builtin.schedule import legal, name_of
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.records import Verdict
 
@@ -69,13 +69,8 @@ def timed(history: Sequence[Attempt]) -> list[Attempt]:
     found: dict[str, Attempt] = {}
     for attempt in history:
         evaluation, candidate = attempt.evaluation, attempt.candidate
-        own = candidate.schedule and not is_reference(attempt)
-        if (
-            own
-            and evaluation.verdict is Verdict.correct
-            and evaluation.timing is not None
-            and _known(attempt)
-        ):
+        own = candidate.schedule and not is_reference(attempt) and _known(attempt)
+        if own and evaluation.verdict is Verdict.correct and evaluation.timing is not None:
             found.setdefault(candidate.sha256, attempt)
     return list(found.values())
 
@@ -125,19 +120,20 @@ class Guess:
 
 @dataclass(frozen=True)
 class Posterior:
-    """`spread`: by knob and value, the standard deviation of the logarithm of what a change to it does.
+    """Distribution of the speeds of all schedules, given those that were measured.
 
-    `before`: the logarithms of schedules' speeds that are expected before any is measured, but for a level.
+    `spread`: by knob, the standard deviation of the logarithm of what a change to it does. `before`: the
+    speed of a schedule that is expected before any is measured, but for a level that all share.
     """
 
     measured: Sequence[TimedSchedule]
-    spread: Callable[[str, str], float]
-    before: Callable[[Sequence[Schedule]], Sequence[float]]
+    spread: Callable[[str], float]
+    before: Callable[[Schedule], float] = lambda schedule: 0.0
 
     @cached_property
     def best(self) -> int:
         """Index of the measured schedule with the highest expected speed, the first of equals."""
-        return int(np.argmax(self.speeds([each.schedule for each in self.measured])))
+        return int(np.argmax(self.speeds(self._schedules)))
 
     def speeds(self, schedules: Sequence[Schedule]) -> list[float]:
         """Return the expected logarithms of the speedups."""
@@ -160,23 +156,21 @@ class Posterior:
 
         `scale`: factor of all spreads.
         """
-        known = [each.schedule for each in self.measured]
-        whole = self._covariance(known, known, scale) + self._noise
+        whole = self._noisy_covariance(scale)
         return float(self._left @ np.linalg.solve(whole, self._left) + np.linalg.slogdet(whole)[1])
 
     def _of(self, schedules: Sequence[Schedule]) -> tuple[Floats, Floats]:
         """Return the posterior means and covariances, given all measurements."""
-        known = [each.schedule for each in self.measured]
-        across = self._covariance(schedules, known, self._scale)
-        solved = np.linalg.solve(self._covariance(known, known, self._scale) + self._noise, across.T)
-        means = np.array(self.before(schedules)) + self._beyond.mean() + solved.T @ self._left
+        across = self._covariance(schedules, self._schedules, self._scale)
+        solved = np.linalg.solve(self._noisy_covariance(self._scale), across.T)
+        before = np.array([self.before(schedule) for schedule in schedules])
+        means = before + self._beyond.mean() + solved.T @ self._left
         return means, self._covariance(schedules, schedules, self._scale) - across @ solved
 
     @cached_property
     def _beyond(self) -> Floats:
         """Measured minus expected before, for each."""
-        before = self.before([each.schedule for each in self.measured])
-        return np.array([each.speed for each in self.measured]) - np.array(before)
+        return np.array([each.speed - self.before(each.schedule) for each in self.measured])
 
     @property
     def _left(self) -> Floats:
@@ -187,21 +181,24 @@ class Posterior:
     @cached_property
     def _scale(self) -> float:
         """Likeliest factor of all spreads, for tasks whose knobs do more than the rules know."""
-        return min(
-            _SCALES, key=lambda scale: self.misfit(scale) + _DOUBT * math.log(scale)
-        )  # first of equals
+        return min(_SCALES, key=lambda scale: self.misfit(scale) + _DOUBT * math.log(scale))
 
     @property
-    def _noise(self) -> Floats:
-        return np.diag([each.noise**2 for each in self.measured])
+    def _schedules(self) -> list[Schedule]:
+        return [each.schedule for each in self.measured]
+
+    def _noisy_covariance(self, scale: float) -> Floats:
+        """Return the covariances of the measurements."""
+        noise = np.diag([each.noise**2 for each in self.measured])
+        return self._covariance(self._schedules, self._schedules, scale) + noise
 
     def _covariance(self, some: Sequence[Schedule], others: Sequence[Schedule], scale: float) -> Floats:
         found = np.full((len(some), len(others)), _LEVEL**2)
         same = np.full(found.shape, True)
         for knob in sorted({knob for schedule in (*some, *others) for knob in schedule}):
             values = ("", *legal(knob))  # the first where there is no such knob
-            spreads = np.array([0.0, *(self.spread(knob, value) for value in legal(knob))])
-            shared = np.outer(spreads, spreads) / 2 * _likeness(knob)
+            spread = self.spread(knob)
+            shared = spread * spread / 2 * _likeness(knob)
             ours, theirs = (
                 [values.index(schedule.get(knob, "")) for schedule in side] for side in (some, others)
             )
@@ -211,12 +208,11 @@ class Posterior:
 
 
 def _likeness(knob: str) -> Floats:
-    """Return correlations between the values of a knob, the first of them its absence: 1 of equal values."""
-    count = 1 + len(legal(knob))
-    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-    return (
-        np.exp(-apart / _REACH) if knob.rpartition(".")[2] in _ORDERED else np.equal(apart, 0).astype(float)
-    )
+    """Return correlations between the values of a knob: 1 of equal ones, 0 of its absence, which is first."""
+    places = np.arange(len(legal(knob)))
+    apart = np.abs(np.subtract.outer(places, places))
+    alike = np.exp(-apart / _REACH) if name_of(knob) in _ORDERED else np.equal(apart, 0)
+    return np.pad(alike.astype(float), (1, 0))
 
 
 def _improvement(mean: float, deviation: float) -> float:

@@ -4,13 +4,10 @@ Its answers are recorded: they must be the same when a run is resumed or replaye
 then.
 """
 
-import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.random_forest import Example, Surrogate
 from kernelwright.kernelbench.records import Language, Task
 from kernelwright.results.lessons.lessons import (
     Effect,
@@ -22,17 +19,6 @@ from kernelwright.results.lessons.lessons import (
     lines_for,
 )
 from kernelwright.results.store.database import RunDatabase
-
-
-@dataclass(frozen=True)
-class Learned:
-    """Lessons of other runs."""
-
-    effects: tuple[Effect, ...] = ()
-    examples: tuple[Example, ...] = ()  # for a surrogate
-
-
-NOTHING = Learned()
 
 
 class LessonMemory:
@@ -56,10 +42,9 @@ class LessonMemory:
 
     def lines(self, task: Task, seen: int, language: Language) -> tuple[str, ...]:
         """Return the lessons once `seen` attempts at the task are known; repeatable."""
-        with self._lock:
-            return self._tell(
-                task, f"{seen} {language}", lambda: lines_for(task, language, self._chip, self._effects)
-            )
+        return self._tell(
+            task, f"{seen} {language}", lambda: lines_for(task, language, self._chip, self._effects)
+        )
 
     def expectations(self, task: Task, history: Sequence[Attempt]) -> dict[str, Expectation]:
         """Return the effects of techniques in tasks of the same class, as known after the `history`."""
@@ -71,39 +56,14 @@ class LessonMemory:
             found = expectations(task, language, self._chip, moved, self._effects)
             return tuple(f"{name} {e.mean!r} {e.count}" for name, e in sorted(found.items()))
 
-        with self._lock:
-            told = [line.rsplit(" ", 2) for line in self._tell(task, f"{len(history)} expectations", lines)]
+        told = [line.rsplit(" ", 2) for line in self._tell(task, f"{len(history)} expectations", lines)]
         return {name: Expectation(float(mean), int(count)) for name, mean, count in told}
 
-    def told(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+    def _tell(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
         """Return the lines recorded for a task under this key; else record the new `lines`."""
         with self._lock:
-            return self._tell(task, key, lines)
-
-    def _tell(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        told = self._told.setdefault(task.id, {})
-        if key not in told:
-            told[key] = lines()
-            self._database.record_lessons(task.id, told)
-        return told[key]
-
-
-@dataclass(frozen=True)
-class RecordedRanking:
-    """Recorded guesses of a surrogate, which are therefore repeatable."""
-
-    memory: LessonMemory
-    surrogate: Surrogate
-
-    def gains(
-        self,
-        task: Task,
-        history: Sequence[Attempt],
-        best: Mapping[str, str],
-        schedules: Sequence[Mapping[str, str]],
-    ) -> list[float]:
-        def lines() -> tuple[str, ...]:
-            return tuple(map(repr, self.surrogate.gains(task, history, best, schedules)))
-
-        asked = hashlib.sha256(repr([sorted(s.items()) for s in (best, *schedules)]).encode()).hexdigest()
-        return [float(line) for line in self.memory.told(task, f"{len(history)} ranking {asked[:8]}", lines)]
+            told = self._told.setdefault(task.id, {})
+            if key not in told:
+                told[key] = lines()
+                self._database.record_lessons(task.id, told)
+            return told[key]

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
+from kernelwright.agent.builtin.schedule import name_of
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.gaussian_process import Posterior, measured, timed
 from kernelwright.agent.tuner.rules import BY_KNOB
-from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.records import Candidate
 from kernelwright.results.lessons.lessons import Expectation
 
 _HARDLY = 0.01  # spread of a knob without a rule
@@ -17,79 +17,47 @@ _OF_KERNELS = {"vector", "unroll"}  # knobs of all own kernels, and of nothing e
 _CHOSEN = 0.02  # what the coder's own choice is better by than others, before anything is measured
 
 
-class Expectations(Protocol):
-    """A memory of other tasks."""
+def expected_speedups(attempts: Sequence[Attempt]) -> dict[str, float]:
+    """Return expected speedups over eager of the builtin coder's candidates, by sha256.
 
-    def expectations(self, task: Task, history: Sequence[Attempt]) -> Mapping[str, Expectation]:
-        """Return expectations by technique."""
-        ...
-
-
-class GainRanking(Protocol):
-    """Guesses, before anything is built."""
-
-    def gains(
-        self,
-        task: Task,
-        history: Sequence[Attempt],
-        best: Mapping[str, str],
-        schedules: Sequence[Mapping[str, str]],
-    ) -> Sequence[float]:
-        """Return time before / after of going from the `best` schedule to each; empty if nothing is known."""
-        ...
-
-
-class PosteriorRanker:
-    """Ranker of the builtin coder's candidates: all that share knobs with one inform its estimate."""
-
-    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> dict[str, float]:
-        """Return expected speedups by sha256; empty if a timed candidate was not timed beside eager."""
-        known = timed(attempts)
-        speedups = [attempt.evaluation.speedup for attempt in known]
-        if not known or any(speedup is None or speedup.eager is None for speedup in speedups):
-            return {}
-        speeds = posterior(task, attempts).speeds([attempt.candidate.schedule for attempt in known])
-        return {a.candidate.sha256: math.exp(speed) for a, speed in zip(known, speeds, strict=True)}
+    All that share knobs with a candidate inform its estimate. Empty if one was timed without eager.
+    """
+    known = timed(attempts)
+    speedups = [attempt.evaluation.speedup for attempt in known]
+    if not known or any(speedup is None or speedup.eager is None for speedup in speedups):
+        return {}
+    speeds = posterior(attempts).speeds([attempt.candidate.schedule for attempt in known])
+    return {a.candidate.sha256: math.exp(speed) for a, speed in zip(known, speeds, strict=True)}
 
 
 def posterior(
-    task: Task,
     history: Sequence[Attempt],
-    memory: Expectations | None = None,
-    ranking: GainRanking | None = None,
+    elsewhere: Mapping[str, Expectation] | None = None,
     best: Attempt | None = None,
 ) -> Posterior:
     """Return the posterior of schedules; one in `history` must be timed.
 
-    The profile of `best`, else of the first, gives the bottleneck and the kernels' shares of the time.
+    `elsewhere`: by technique, what changes came to in other tasks. The profile of `best`, else of the first,
+    gives the bottleneck and the kernels' shares of the time.
     """
-    first = timed(history)[0]
-    profiled = best if best is not None and best.profile is not None else first
-    known = memory.expectations(task, history) if memory is not None else {}
+    known = timed(history)
+    profiled = best if best is not None and best.profile is not None else known[0]
+    chosen = known[0].candidate.schedule
+    likely = {name: math.log(expectation.likely) for name, expectation in (elsewhere or {}).items()}
 
-    likely = {name: math.log(expectation.likely) for name, expectation in known.items()}
-    chosen = first.candidate.schedule
-
-    def spread(knob: str, value: str) -> float:
+    def spread(knob: str) -> float:
         rule = BY_KNOB.get(name_of(knob))
         return reach(knob, rule.spread if rule is not None else _HARDLY, profiled)
 
-    def before(schedules: Sequence[Mapping[str, str]]) -> Sequence[float]:
-        if ranking is not None:
-            ranked = ranking.gains(task, history, chosen, schedules)
-            if ranked:
-                return [math.log(gain) for gain in ranked]
-        return [
-            sum(
-                likely.get(f"{name_of(knob)}={value}", 0.0)
-                for knob, value in schedule.items()
-                if chosen.get(knob) != value
-            )
-            - _CHOSEN * (schedule != chosen)
-            for schedule in schedules
-        ]
+    def before(schedule: Mapping[str, str]) -> float:
+        gains = (
+            likely.get(f"{name_of(knob)}={value}", 0.0)
+            for knob, value in schedule.items()
+            if chosen.get(knob) != value
+        )
+        return sum(gains) - _CHOSEN * (schedule != chosen)
 
-    return Posterior(measured(timed(history)), spread, before)
+    return Posterior(measured(known), spread, before)
 
 
 def reach(knob: str, spread: float, attempt: Attempt) -> float:
@@ -108,11 +76,6 @@ def reach(knob: str, spread: float, attempt: Attempt) -> float:
         spread *= math.sqrt(math.log(1 / min(light, _ALL)))
     share = _share(knob, attempt)
     return -math.log(1 - share + share * math.exp(-spread))
-
-
-def name_of(knob: str) -> str:
-    """Return the name of a knob without its kernel."""
-    return knob.rpartition(".")[2]
 
 
 def _share(knob: str, attempt: Attempt) -> float:

@@ -1,27 +1,22 @@
 """Candidates that searches need for what trying every schedule finds: with profiles, without, at random.
 
-    python -m benchmarks feedback [--learn-from RUN]
+    python -m benchmarks feedback
 
 All schedules of ten tasks are measured twice, then searches look up what they ask for (`schedules`). They
-begin with the coder's own choice, and with random schedules, which leave more to be found. The surrogate of
-each task has seen the other nine, and the runs to learn from, except for these tasks. Machine: CPU, quiet,
-with the `surrogate` extra. Time: an hour (estimate); runs in runs/ are not measured again. Writes
-cpu/feedback.md and cpu/feedback-tasks.md.
+begin with the coder's own choice, and with random schedules, which leave more to be found. Machine: CPU,
+quiet. Time: an hour (estimate); runs in runs/ are not measured again. Writes cpu/feedback.md and
+cpu/feedback-tasks.md.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
 import pandas as pd
-import typer
 
 from benchmarks.agent.schedules import (
     JUDGED,
     SEEN,
-    TASKS,
     ScheduleTable,
     measure_all,
     over_eager,
@@ -30,9 +25,8 @@ from benchmarks.agent.schedules import (
 )
 from benchmarks.agent.strategies import LONGEST, FromJudge, NoSearch, RandomMoves, Strategy, Trace
 from benchmarks.publishing import log, publish
-from kernelwright.agent.protocols import Attempt, searched
+from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tracing import trace
-from kernelwright.agent.tuner.random_forest import Example, Surrogate, examples
 from kernelwright.kernelbench.evaluator import EAGER, LocalEvaluator, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Fingerprint, Interval
@@ -51,12 +45,7 @@ _HEADER = (
 )  # fmt: skip
 
 
-def run(
-    learn_from: Annotated[
-        list[Path] | None, typer.Option(help="A run that teaches the surrogate; several allowed.")
-    ] = None,
-) -> None:
-    others = [example for run in learn_from or () for example in _examples(run)]
+def run() -> None:
     for folder in (SEEN, JUDGED):
         measure_all(folder)
     with RunDatabase.open(SEEN) as seen, RunDatabase.open(JUDGED) as judged:
@@ -66,11 +55,9 @@ def run(
                 read_table(seen, judged, entry.task, trace(evaluator.sessions.pool, entry.task))
                 for entry in seen.tasks()
             ]
-            surrogates = {table.task.id: _surrogate(table, tables, others) for table in tables}
             strategies: dict[str, Sequence[Strategy]] = {
                 "rules, with the profile": [FromJudge()],
                 "rules, without it": [FromJudge(blind=True)],
-                "rules, with the surrogate": [FromJudge(rankings=surrogates)],
                 "random moves": [RandomMoves(seed) for seed in range(_RANDOM_SEARCHES)],
                 "none": [NoSearch()],
             }
@@ -86,7 +73,7 @@ def run(
     ]
     rows.append((_BEST, *10 * (formatting.NOTHING,), _mean(confirmed[_BEST])))
     publish("feedback", "Candidates until 95% of the best schedule", _HEADER, rows, machine)
-    _publish_tasks(tables, surrogates, confirmed, machine)
+    _publish_tasks(tables, confirmed, machine)
 
 
 @dataclass(frozen=True)
@@ -132,20 +119,6 @@ def _mean(speedups: Sequence[Interval] | None) -> str:
     return formatting.ratio(statistics.geometric_mean(each.median for each in speedups))
 
 
-def _surrogate(table: ScheduleTable, tables: Sequence[ScheduleTable], others: Sequence[Example]) -> Surrogate:
-    """Return a surrogate that has not seen the task."""
-    seen = [e for t in tables if t is not table for e in examples(t.task, [*t.attempts.values()])]
-    return Surrogate([*seen, *others])
-
-
-def _examples(run: Path) -> Iterator[Example]:
-    """Examples from the tasks of a run that are not among the ten."""
-    with RunDatabase.open(run) as database:
-        for task in (entry.task for entry in database.tasks()):
-            if task.id.removeprefix("builtin:") not in TASKS:
-                yield from examples(task, searched(database.attempts(task.id)))
-
-
 def _compared(
     starts: Sequence[tuple[ScheduleTable, Attempt]], searches: Sequence[Strategy]
 ) -> tuple[str, ...]:
@@ -188,10 +161,7 @@ def _calibration(searches: Sequence[tuple[ScheduleTable, Trace]]) -> Calibration
 
 
 def _publish_tasks(
-    tables: Sequence[ScheduleTable],
-    surrogates: Mapping[str, Surrogate],
-    confirmed: Mapping[str, Sequence[Interval]],
-    machine: Fingerprint,
+    tables: Sequence[ScheduleTable], confirmed: Mapping[str, Sequence[Interval]], machine: Fingerprint
 ) -> None:
     """Write the table of the tasks: their schedules, how well these can be told apart, what was submitted."""
     rows = [
@@ -199,13 +169,12 @@ def _publish_tasks(
             table.task.id.removeprefix("builtin:"),
             str(len(table.attempts)),
             f"{_repeatability(table):.2f}",
-            f"{_rank_correlation(table, surrogates[table.task.id]):.2f}",
             *(f"{found.median:.2f} [{found.low:.2f}, {found.high:.2f}]" for found in of_task),
         )
         for table, of_task in zip(tables, zip(*confirmed.values(), strict=True), strict=True)
     ]
     header = (
-        "task", "schedules", "rank correlation of what is seen and what it is worth", "of the surrogate",
+        "task", "schedules", "rank correlation of what is seen and what it is worth",
         *(f"{name}: over eager, all effort" for name in confirmed),
     )  # fmt: skip
     publish("feedback-tasks", "Schedules of ten tasks, all measured twice", header, rows, machine)
@@ -213,15 +182,5 @@ def _publish_tasks(
 
 def _repeatability(table: ScheduleTable) -> float:
     """Spearman correlation of the speedups of the two runs."""
-    return _spearman([seen_speedup(a) for a in table.attempts.values()], [*table.speedups.values()])
-
-
-def _rank_correlation(table: ScheduleTable, surrogate: Surrogate) -> float:
-    """Spearman correlation of predicted and true speedups of a task that the surrogate has not seen."""
-    every = [*table.attempts.values()]
-    schedules = [attempt.candidate.schedule for attempt in every]
-    return _spearman(surrogate.gains(table.task, every, schedules[0], schedules), [*table.speedups.values()])
-
-
-def _spearman(some: Sequence[float], others: Sequence[float]) -> float:
-    return float(pd.Series(some).rank().corr(pd.Series(others).rank()))
+    seen = pd.Series([seen_speedup(attempt) for attempt in table.attempts.values()])
+    return float(seen.rank().corr(pd.Series([*table.speedups.values()]).rank()))

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.publishing import log, publish
+from kernelwright.agent.builtin.schedule import name_of
 from kernelwright.agent.protocols import Attempt, searched
 from kernelwright.agent.tuner.gaussian_process import Posterior, TimedSchedule, measured, timed
 from kernelwright.agent.tuner.posterior import reach
@@ -50,13 +51,13 @@ class _Schedules:
         for each in self.schedules:
             for knob, value in each.schedule.items():
                 values.setdefault(knob, set()).add(value)
-        return {knob.rpartition(".")[2] for knob, seen in values.items() if len(seen) > 1}
+        return {name_of(knob) for knob, seen in values.items() if len(seen) > 1}
 
     def misfit(self, spreads: Spreads) -> float:
-        def spread(knob: str, value: str) -> float:
-            return reach(knob, spreads.get(knob.rpartition(".")[2], _USUAL), self.first)
+        def spread(knob: str) -> float:
+            return reach(knob, spreads.get(name_of(knob), _USUAL), self.first)
 
-        return Posterior(self.schedules, spread, lambda schedules: [0.0] * len(schedules)).misfit()
+        return Posterior(self.schedules, spread).misfit()
 
 
 def run(

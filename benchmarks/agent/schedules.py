@@ -97,7 +97,7 @@ def read_table(seen: RunDatabase, judged: RunDatabase, task: Task, graph: Graph)
     )
     both = {sha256: attempt for sha256, attempt in first.items() if sha256 in second}
     again = measured([second[sha256] for sha256 in both])
-    posterior = Posterior(again, lambda knob, value: _SPREAD, lambda schedules: [0.0] * len(schedules))
+    posterior = Posterior(again, lambda knob: _SPREAD)
     speedups = map(math.exp, posterior.speeds([each.schedule for each in again]))
     return ScheduleTable(task, graph, both, dict(zip(both, speedups, strict=True)))
 

@@ -1,8 +1,7 @@
 """Searches over the schedules of a task that look measurements up instead of making them."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
@@ -10,7 +9,7 @@ from benchmarks.agent.schedules import HELD, ScheduleTable, seen_speedup
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.advise import RulesJudge, untried
 from kernelwright.agent.tuner.gaussian_process import timed
-from kernelwright.agent.tuner.posterior import GainRanking, posterior
+from kernelwright.agent.tuner.posterior import posterior
 from kernelwright.kernelbench.records import Advice
 
 LONGEST = 40  # candidates of a search that does not stop by itself
@@ -30,19 +29,17 @@ class FromJudge:
     """The rules judge. `blind`: without profiles."""
 
     blind: bool = False
-    rankings: Mapping[str, GainRanking] = field(default_factory=dict)  # by task
 
     def search(self, table: ScheduleTable, start: Attempt, never_stop: bool) -> Trace:
-        ranking = self.rankings.get(table.task.id)
-        judge = RulesJudge(hold=HELD, ranking=ranking)
+        judge = RulesJudge(hold=HELD)
         if never_stop:
-            judge = RulesJudge(hold=HELD, ranking=ranking, worth_a_try=0.0, near_ceiling=math.inf)
+            judge = RulesJudge(hold=HELD, worth_a_try=0.0, near_ceiling=math.inf)
         trace: Trace = []
         attempt: Attempt | None = self._shown(start)
         while attempt is not None and len(trace) < LONGEST:
             history = [*(each for each, _ in trace), attempt]
-            known = posterior(table.task, history, ranking=ranking)
-            trace.append((attempt, timed(history)[known.best].candidate.sha256))
+            best = timed(history)[posterior(history).best]
+            trace.append((attempt, best.candidate.sha256))
             advice = judge.advise(table.task, history)
             followed = advice is not None and "kernels" not in advice.schedule
             attempt = self._shown(table.follow(history, advice)) if advice is not None and followed else None

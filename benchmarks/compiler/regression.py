@@ -5,9 +5,11 @@
 Each commit writes its own kernels of twenty level 1 tasks, with its own tuner, in a run that is kept in runs/
 and resumed. Then this checkout's referee measures four of each task in turns: the first candidate and the
 winner of either. "Earned" is what the tuner's winner has over the first candidate, so measured afresh, not
-chosen for what it came to. Machine: CPU, quiet. Time: 60 minutes (estimate). Writes cpu/regression.md.
+chosen for what it came to. Tasks that are measured are kept, too. Machine: CPU, quiet. Time: 60 minutes.
+Writes cpu/regression.md.
 """
 
+import json
 import os
 import statistics
 import subprocess
@@ -24,9 +26,11 @@ from kernelwright.kernelbench.evaluator import EFFORTS, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Candidate, Task
 from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import write_atomically
 from kernelwright.results.summary import best_attempt
 
 _TASKS = 20
+_NOTHING = "-"
 _HEADER = ("task", "{commit}: first", "winner", "now: first", "winner", "now / {commit}", "earned")
 
 
@@ -41,25 +45,24 @@ def run(
     folders = [Path("runs").resolve() / f"bench-regression-{name}" for name in (commit, "now")]
     for tree, folder in zip((_tree_of(commit), Path.cwd()), folders, strict=True):
         _run_in(tree, words, folder)
-    rows, ratios, gains = [], list[float](), list[float]()
+    kept = Path("runs") / f"bench-regression-{commit}.json"  # the tasks that are measured
+    rows: dict[str, list[str]] = json.loads(kept.read_text()) if kept.exists() else {}
     with Referee.start(cache=cache_folder()) as referee:
         for task in tasks:
-            kernels = [kernel for folder in folders for kernel in _kernels(folder, task)]
-            measured = _measured(referee, task, kernels, repeats)
-            old, first, new = measured[1], measured[2], measured[3]
-            if old and first and new:
-                ratios.append(new / old)
-                gains.append(new / first)
-            rows.append((task.id, *map(_times, measured), _ratio(new, old), _ratio(new, first)))
-            log(" | ".join(rows[-1]))
+            if task.id not in rows:
+                kernels = [kernel for folder in folders for kernel in _kernels(folder, task)]
+                old_first, old, first, new = _measured(referee, task, kernels, repeats)
+                times = map(_times, (old_first, old, first, new))
+                rows[task.id] = [task.id, *times, _ratio(new, old), _ratio(new, first)]
+                write_atomically(kept, json.dumps(rows))
+            log(" | ".join(rows[task.id]))
         machine = referee.target.fingerprint
-    mean = statistics.geometric_mean
-    rows.append(
-        (f"geometric mean of {len(ratios)}", "", "", "", "", f"{mean(ratios):.3f}", f"{mean(gains):.3f}")
-    )
+    compared = [row for row in rows.values() if _NOTHING not in row]
+    means = [statistics.geometric_mean(float(row[column]) for row in compared) for column in (-2, -1)]
+    total = [f"geometric mean of {len(compared)}", "", "", "", "", *(f"{mean:.3f}" for mean in means)]
     header = [cell.format(commit=commit) for cell in _HEADER]
     title = f"Speedups over eager of the kernels of {commit} and of now, in one session"
-    publish("regression", title, header, rows, machine)
+    publish("regression", title, header, [*rows.values(), total], machine)
 
 
 def _tree_of(commit: str) -> Path:
@@ -104,8 +107,8 @@ def _measured(
 
 
 def _times(speedup: float | None) -> str:
-    return f"{speedup:.2f}×" if speedup is not None else "-"
+    return f"{speedup:.2f}×" if speedup is not None else _NOTHING
 
 
 def _ratio(new: float | None, old: float | None) -> str:
-    return f"{new / old:.3f}" if new and old else "-"
+    return f"{new / old:.3f}" if new and old else _NOTHING

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import emulated
+from kernelwright.kernelbench.evaluator.processes.answers import plain
 from kernelwright.kernelbench.evaluator.processes.toolchain import make_wanted_header
 from kernelwright.kernelbench.evaluator.processes.worker_handle import (
     NotStopped,
@@ -49,6 +50,7 @@ _OF_ITS_OWN = (
     "name them as the reference does, and derive others from them in forward"
 )
 _CLOCKS_DIFFER = 0.1  # of the referee and a GPU, relatively, from which an evaluation says so
+_LONGEST_UNKNOWN = 300  # letters
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
 
@@ -69,6 +71,7 @@ class Trial:
         self.timings: Timings | None = None
         self.left: list[str] = []  # weights of the reference that the candidate has no room for
         self.share: float | None = None
+        self.share_unknown = ""  # why, once it has been asked for
         self.needs_default_dtype: bool | None = None
         self.stages: dict[str, float] = {}
         self.compile_s: dict[str, float] = {}
@@ -96,6 +99,7 @@ class Trial:
             timing=None if timings is None else summary.timing(timings, self.clocks, baselines),
             speedup=summary.speedup(timings) if timings is not None and paid else None,
             own_kernel_share=self.share,
+            own_kernel_share_unknown=self.share_unknown,
             needs_default_dtype=self.needs_default_dtype,
             launched=self.launched,
             stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
@@ -146,14 +150,15 @@ class Trial:
             wanted = self.sessions.protocol.own_kernels
             if wanted > 0:
                 with self._load(session)[0] as other:  # a profiler may slow a process down for good
-                    self.share = self._own_kernel_share(session, worker, other)
+                    self._trace(session, worker, other)
                 if self.share is None or self.share < wanted:
-                    known = "an unknown part" if self.share is None else f"{self.share:.0%}"
+                    unknown = f"an unknown part ({self.share_unknown})"
+                    known = unknown if self.share is None else f"{self.share:.0%}"
                     reason = f"right, but {known} of a call is in kernels of its own, not {wanted:.0%}"
                     return Verdict.unmeasured, reason
             self._time(session, worker)
             if wanted == 0:
-                self.share = self._own_kernel_share(session, worker, worker)
+                self._trace(session, worker, worker)
             if worker.alive:  # the trace may have ended it
                 self.needs_default_dtype = self._needs_default_dtype(session, worker)
         assert self.timings is not None
@@ -323,18 +328,32 @@ class Trial:
         effort = self.measurement.effort or self.sessions.protocol.effort
         return measure(session, worker, reloaded, baselines, effort, self.measurement.to_beat)
 
-    def _own_kernel_share(self, session: TaskSession, called: Worker, traced: Worker) -> float | None:
-        """0 where a worker that was called has no code of the candidate's; else what its tracing says."""
+    def _trace(self, session: TaskSession, called: Worker, traced: Worker) -> None:
+        """Set the share of own kernels: 0 where `called` has no code of the candidate's, else as it reports.
+
+        A report: whatever goes wrong is no reason to lose the verdict.
+        """
+        builds = session.pool.builds_of(self.candidate.sha256)
+        limit_s = 10 * self.sessions.limits.call_s
         try:
-            builds = session.pool.builds_of(self.candidate.sha256)
             if session.target.device == "cpu" and not called.has_code_from(builds):
-                return 0.0
+                self.share = 0.0
+                return
             traced.thaw()
-            share = traced.ask({"do": "trace", "slot": 0}, 10 * self.sessions.limits.call_s).get("share")
+            answer = traced.ask({"do": "trace", "slot": 0}, limit_s)
             traced.freeze()
-        except (WorkerDied, WorkerTimeout, NotStopped):  # a report: no reason to lose the verdict
-            return None
-        return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
+        except WorkerDied as error:
+            self.share_unknown = plain(f"the traced call ended its process: {error}", _LONGEST_UNKNOWN)
+        except WorkerTimeout:
+            self.share_unknown = f"the traced call took more than {limit_s:g} s"
+        except NotStopped:
+            self.share_unknown = "the process did not stop after the traced call"
+        else:
+            share, unknown = answer.get("share"), answer.get("unknown")
+            if isinstance(share, (int, float)) and 0 <= share <= 1:
+                self.share = float(share)
+            else:
+                self.share_unknown = plain(str(unknown or "the answer holds no share"), _LONGEST_UNKNOWN)
 
     def _needs_default_dtype(self, session: TaskSession, worker: Worker) -> bool | None:
         """Return True if it fails, or gives something else, under another default dtype; as it says."""

@@ -9,6 +9,8 @@ from kernelwright.kernelbench.parsing import parsed
 # What stands between `__global__` and the name, and holds parentheses of its own.
 _BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims|maxnreg)__\s*\([^)]*\)")
 _GLOBAL = re.compile(r"__global__\b[\s\w]*?\b(\w+)\s*\(")
+# Of the Itanium C++ ABI, of a function that may be in a namespace or have internal linkage.
+_MANGLED = re.compile(r"_ZN?L?(?=\d)")
 _UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::")
 # Of torch, of what it calls, and of what torch.compile writes. Hopper's cuBLAS calls its kernels nvjet.
 _LIBRARY = re.compile(
@@ -36,9 +38,23 @@ def _is_jit(decorator: ast.expr) -> bool:
 
 
 def base_name(name: str) -> str:
-    """Return a kernel's name without its type, namespaces, template arguments and parameters."""
+    """Return a kernel's name without its type, namespaces, template arguments and parameters.
+
+    Also of a mangled name: "_Z7row_maxIfLi4EEvPKT_PS0_" is "row_max".
+    """
+    if (mangled := _MANGLED.match(name)) is not None:
+        return _last_part(name[mangled.end() :])
     plain = re.split(r"[<(]", _UNNAMED.sub("", name).strip(), maxsplit=1)[0]
     return re.split(r"::|\s", plain.strip())[-1]
+
+
+def _last_part(mangled: str) -> str:
+    """Return the last of the names that a mangled name begins with: "4mine3maxE" is "max"."""
+    last, rest = mangled, mangled
+    while (length := re.match(r"\d+", rest)) is not None:
+        end = length.end() + int(length[0])
+        last, rest = rest[length.end() : end], rest[end:]
+    return last
 
 
 def is_own(name: str, own: frozenset[str]) -> bool:

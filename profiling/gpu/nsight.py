@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from functools import cache
 from pathlib import Path
 
@@ -19,10 +20,10 @@ from kernelwright.profiling.catalogue import CATALOGUE
 from kernelwright.profiling.gpu import under_tool
 from kernelwright.profiling.gpu.counted import LaunchCounters, Wanted, launches, listed, metrics_of, wanted
 from kernelwright.profiling.gpu.kernels import declared, is_own
-from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.rung import NotHere, Reading, Subject
 from kernelwright.profiling.selection import Selection, stored
 
-_LIMIT_S, _QUERY_S = 180.0, 60.0
+_LIMIT_S, _QUERY_S = 120.0, 60.0  # of all attempts together; of a list of counters
 _MOST_LAUNCHES, _ATTEMPTS = 32, 4
 # As ncu calls the chips of compute capabilities.
 _CHIPS = {"75": "tu102", "80": "ga100", "86": "ga102", "89": "ad102", "90": "gh100", "100": "gb100",
@@ -33,7 +34,7 @@ _ADMINISTRATORS = (
     "NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d and restart; CAP_SYS_ADMIN does not "
     "help here, since candidates run without capabilities"
 )
-_EXPLAINED = (
+_NOT_HERE = (
     ("ERR_NVGPUCTRPERM", _ADMINISTRATORS),
     ("concurrently collecting|resource was unavailable",
      "another tool uses this GPU's counters: stop it, or pause it (dcgmi profiling --pause)"),
@@ -42,7 +43,6 @@ _EXPLAINED = (
      "this ncu does not support the GPU: install a newer one"),
     ("[Ff]ailed to connect|free port|No such host",
      "ncu cannot connect to the process it starts, in a sandbox without a network"),
-    ("No kernels were profiled", "no kernel of its own ran in the call"),
 )  # fmt: skip
 
 
@@ -90,18 +90,17 @@ def count(
     tool: str, session: TaskSession, candidate: Candidate, asked: Wanted
 ) -> tuple[list[LaunchCounters], Wanted]:
     """Return all counted launches, and the metrics that could be asked for. Raises Unavailable."""
+    ends = time.monotonic() + _LIMIT_S
     for _ in range(_ATTEMPTS):
         before = command(tool, asked, declared(candidate.source), session.protocol.caches == "cold")
-        ran = under_tool.run(session, candidate, "marked", before, _LIMIT_S)
+        ran = under_tool.run(session, candidate, "marked", before, max(1.0, ends - time.monotonic()))
         unknown = set(_UNKNOWN.findall(ran.log + ran.output))
         if not unknown:
             break
         asked = asked.without(unknown)
-    why = explained(ran.log + ran.output)
-    if why is not None:
-        raise Unavailable(why)
-    if ran.status != 0:
-        raise Unavailable(f"the candidate failed under ncu: {under_tool.last_line(ran.log)}")
+    if (problem := explained(ran.log + ran.output)) is not None:
+        raise problem
+    under_tool.require_success(ran, "ncu")
     return launches(ran.output, asked)[:_MOST_LAUNCHES], asked
 
 
@@ -126,13 +125,15 @@ def command(tool: str, asked: Wanted, own: frozenset[str], cold: bool) -> list[s
     ]
 
 
-def explained(said: str) -> str | None:
-    """Explain an error in ncu's output and its fix; None if there is no error."""
-    for pattern, words in _EXPLAINED:
+def explained(said: str) -> Unavailable | None:
+    """Return the problem in ncu's output, with its fix; None if there is none."""
+    for pattern, words in _NOT_HERE:
         if re.search(pattern, said):
-            return words
+            return NotHere(words)
+    if "No kernels were profiled" in said:
+        return Unavailable("no kernel of its own ran in the call")
     errors = [line for line in said.splitlines() if line.startswith("==ERROR==")]
-    return f"ncu: {errors[0].removeprefix('==ERROR==').strip()[:300]}" if errors else None
+    return Unavailable(f"ncu: {errors[0].removeprefix('==ERROR==').strip()[:300]}") if errors else None
 
 
 def _tool() -> str:
@@ -141,7 +142,7 @@ def _tool() -> str:
     places = [str(Path(folder) / "bin") for folder in toolkits if folder]
     found = shutil.which("ncu") or shutil.which("ncu", path=os.pathsep.join(places))
     if found is None:
-        raise Unavailable("install Nsight Compute, which comes with the CUDA toolkit, and put ncu on PATH")
+        raise NotHere("install Nsight Compute, which comes with the CUDA toolkit, and put ncu on PATH")
     return found
 
 
@@ -149,14 +150,13 @@ def _version(tool: str) -> str:
     """Return ncu's version. Raises Unavailable."""
     found = re.search(r"Version (\S+)", _said(tool, "--version"))
     if found is None:
-        raise Unavailable(f"{tool} --version prints no version; is it Nsight Compute?")
+        raise NotHere(f"{tool} --version prints no version; is it Nsight Compute?")
     return found[1]
 
 
 def _chip(subject: Subject) -> str:
-    """Return ncu's name of the chip, from the capability at the end of the fingerprint; empty if unknown."""
-    found = re.search(r"sm_(\d+)", subject.chip or subject.evaluation.target.fingerprint.chip)
-    return _CHIPS.get(found[1], "") if found else ""
+    """Return ncu's name of the chip; empty if unknown."""
+    return _CHIPS.get(subject.architecture.removeprefix("sm_"), "")
 
 
 @cache
@@ -172,5 +172,5 @@ def _said(*command: str) -> str:
             command, capture_output=True, text=True, errors="replace", timeout=_QUERY_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{command[0]} cannot be run: {error}") from None
+        raise NotHere(f"{command[0]} cannot be run: {error}") from None
     return done.stdout

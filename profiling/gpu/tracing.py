@@ -18,9 +18,9 @@ from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.gpu import under_tool
 from kernelwright.profiling.gpu.kernels import base_name, declared, is_own
 from kernelwright.profiling.records import Metric
-from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.rung import NotHere, Reading, Subject
 
-_LIMIT_S = 120.0
+_LIMIT_S = 60.0
 _MOST_KERNELS = 32  # that are told apart, those that take longest
 _MOST = 2.0**63  # of any number, so that no sum or product of some is infinite
 Count = Annotated[float, Field(ge=0, lt=_MOST)]
@@ -77,7 +77,7 @@ class Trace:
 
     def available(self) -> str:
         if not any(Path("/dev").glob("nvidia[0-9]*")):
-            raise Unavailable("there is no NVIDIA device")
+            raise NotHere("there is no NVIDIA device")
         return "kernels of a GPU, their launches and gaps, by torch.profiler"
 
     def read(self, subject: Subject) -> Reading:
@@ -85,8 +85,7 @@ class Trace:
         with subject.evaluator.sessions.computing():
             session = subject.evaluator.sessions.open(subject.task)
             ran = under_tool.run(session, subject.candidate, "traced", (), _LIMIT_S)
-        if ran.status != 0:
-            raise Unavailable(f"the candidate failed under torch.profiler: {under_tool.last_line(ran.log)}")
+        under_tool.require_success(ran, "torch.profiler")
         found = events(ran.output)
         metrics = tuple(metrics_of(found, declared(subject.candidate.source)))
         return Reading(metrics, f"{len(found)} events on the GPU in a call, by torch.profiler")
@@ -118,12 +117,13 @@ def metrics_of(found: Sequence[Event], own: frozenset[str]) -> Iterator[Metric]:
     if total > 0:
         yield metric("own_share", sum(event.duration for event in mine) / total)
     yield metric("gpu_gaps", gaps)
+    yield metric("copy_time", sum(event.duration for event in found if event.kind != "kernel"))
     by_name: dict[str, list[Event]] = {}
     for event in kernels:
         by_name.setdefault(base_name(event.name), []).append(event)
     longest = sorted(by_name.items(), key=lambda item: -sum(event.duration for event in item[1]))
     for name, group in longest[:_MOST_KERNELS]:
-        yield from _of_kernel(name, group)
+        yield from _of_kernel(name, group, total)
 
 
 def busy_and_gaps(found: Sequence[Event]) -> tuple[float, float]:
@@ -141,9 +141,15 @@ def busy_and_gaps(found: Sequence[Event]) -> tuple[float, float]:
     return busy, gaps
 
 
-def _of_kernel(name: str, group: Sequence[Event]) -> Iterator[Metric]:
-    """Yield metrics of one kernel: sizes of its longest launch, and rates averaged by time."""
-    yield metric("traced_time", sum(event.duration for event in group), name)
+def _of_kernel(name: str, group: Sequence[Event], total: float) -> Iterator[Metric]:
+    """Yield metrics of one kernel: sizes of its longest launch, and rates averaged by time.
+
+    `total`: µs of everything in the call.
+    """
+    time = sum(event.duration for event in group)
+    yield metric("traced_time", time, name)
+    if total > 0:
+        yield metric("traced_share", time / total, name)
     yield metric("traced_launches", len(group), name)
     of = max(group, key=lambda event: event.duration).arguments
     yield metric("grid_blocks", math.prod(of.grid), name)

@@ -79,6 +79,16 @@ def run(
     return ToolRun(status, said, output)
 
 
+def require_success(ran: ToolRun, tool: str) -> None:
+    """Raise Unavailable with the reason if the candidate failed under a tool."""
+    if ran.status != 0:
+        if "OutOfMemoryError" in ran.log:
+            raise Unavailable(
+                f"no GPU memory was left for the candidate under {tool}: use smaller sizes, or --workers 1"
+            )
+        raise Unavailable(f"the candidate failed under {tool}: {last_line(ran.log)}")
+
+
 def last_line(said: str) -> str:
     """Return the last line of an error message."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]

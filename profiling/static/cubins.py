@@ -1,9 +1,14 @@
-"""GPU kernels of a candidate read from their machine code for a chip, on machines without that chip."""
+"""GPU kernels of a candidate, read from their machine code.
+
+On a GPU that is what the candidate has built there, with the launches that a trace recorded. For a chip that
+is not here, the kernels are built for it.
+"""
 
 import contextlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from kernelwright.kernelbench.chips import nvrtc, sass
 from kernelwright.kernelbench.chips.notes import Builder, Launched
@@ -12,22 +17,26 @@ from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import kernel_name
 from kernelwright.kernelbench.without_gpu.building import built
 from kernelwright.profiling.catalogue import metric
-from kernelwright.profiling.records import Metric
+from kernelwright.profiling.gpu.kernels import declared
+from kernelwright.profiling.records import Metric, Profile
 from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.static.compiled import CompiledKernel, compiled
 
 
 class Cubins:
-    """Resources and instructions of Triton's and CuPy's kernels on a named chip."""
+    """Resources, occupancy and instructions of GPU kernels."""
 
     name = "cubins"
 
     def available(self) -> str:
         builders = " and ".join(_builders().values())
-        return f"machine code of {builders} for any chip, by {sass.tool('nvdisasm')}"
+        return f"machine code of a GPU's kernels, and of {builders} for any chip, by {sass.tool('nvdisasm')}"
 
     def read(self, subject: Subject) -> Reading:
+        if subject.device != "cpu":
+            return _of_device(subject)
         if not subject.chip:
-            raise Unavailable("GPU kernels are only read for a named chip: use --target sm_90")
+            raise Unavailable("GPU kernels are read on a GPU, or for a named chip: use --target sm_90")
         self.available()
         found, problems, _ = built(subject.evaluator.sessions, subject.task, subject.candidate, subject.chip)
         if not found:
@@ -55,23 +64,90 @@ def _builders() -> dict[Builder, str]:
     return found
 
 
+def _of_device(subject: Subject) -> Reading:
+    """Read the kernels that were launched, as the trace has them; without one, those the file declares."""
+    traced = _traced(subject.known)
+    names = traced.keys() or declared(subject.candidate.source)
+    sass.tool("nvdisasm")
+    found = compiled(subject.evaluator.sessions.pool, subject.candidate.sha256, names)
+    metrics: list[Metric] = []
+    for name in names:
+        builds = [kernel for kernel in found if kernel.name == name]
+        launch = traced.get(name, {})
+        kernel = _launched_one(builds, launch)
+        if kernel is not None:
+            metrics += _of_code(name, kernel)
+            if launch:
+                as_traced = _Launch.traced(launch, kernel, len(builds))
+                with contextlib.suppress(ValueError):  # of a newer chip, or a trace of what cannot be
+                    metrics += list(_of_launch(name, as_traced, kernel.registers, subject.architecture))
+    if not metrics:
+        raise Unavailable("its build cache holds no machine code of the kernels that it launches")
+    how = "machine code in its build cache, by nvdisasm"
+    return Reading(tuple(metrics), how if traced else f"{how}; launches are unknown without a trace")
+
+
+def _traced(known: Profile | None) -> dict[str, dict[str, float]]:
+    """Return the metrics of a trace by kernel; empty without one."""
+    found: dict[str, dict[str, float]] = {}
+    for each in known.metrics if known is not None else ():
+        if each.provenance == "cupti" and each.kernel:
+            found.setdefault(each.kernel, {})[each.name] = each.value
+    return {name: launch for name, launch in found.items() if launch.get("block_threads")}
+
+
+def _launched_one(builds: Sequence[CompiledKernel], launch: Mapping[str, float]) -> CompiledKernel | None:
+    """Return the build that was launched: an autotuner leaves several, told apart by their registers."""
+    alike = [kernel for kernel in builds if kernel.registers == launch.get("registers")]
+    return alike[0] if alike else builds[0] if len(builds) == 1 else None
+
+
 def metrics_of(label: str, kernel: Launched, chip: str) -> Iterator[Metric]:
-    warps = warps_of(kernel.threads)
-    held = occupancy(chip, kernel.threads, kernel.registers, kernel.shared_bytes)
-    blocks = held.blocks_by
     x, y, z = kernel.grid
+    values = {"built_launches": kernel.launches, "blocks": x * y * z, "threads": kernel.threads}
+    yield from _known(label, values)
+    launch = _Launch(kernel.threads, kernel.shared_bytes, kernel.configurations)
+    yield from _of_launch(label, launch, kernel.registers, chip)
+    yield from _of_code(label, kernel)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Launch of a kernel, as far as its occupancy depends on it."""
+
+    threads: int  # of a block
+    shared_bytes: int  # of a block, static and dynamic
+    configurations: int  # the builds that there are of it; 0 for one alone
+
+    @classmethod
+    def traced(cls, launch: Mapping[str, float], kernel: CompiledKernel, builds: int) -> "_Launch":
+        return cls(
+            threads=int(launch["block_threads"]),
+            shared_bytes=int(launch.get("shared_memory", kernel.shared_bytes)),
+            configurations=builds if builds > 1 else 0,
+        )
+
+
+def _of_launch(label: str, launch: _Launch, registers: int, chip: str) -> Iterator[Metric]:
+    """Yield metrics of a launch. Raises ValueError for an unknown chip or impossible blocks."""
+    warps = warps_of(launch.threads)
+    held = occupancy(chip, launch.threads, registers, launch.shared_bytes)
+    blocks = held.blocks_by
     values: dict[str, float | None] = {
-        "built_launches": kernel.launches,
-        "blocks": x * y * z,
-        "threads": kernel.threads,
-        "configurations": kernel.configurations or None,
-        "built_registers": kernel.registers,
-        "shared_bytes": kernel.shared_bytes,
-        "stack_bytes": kernel.stack_bytes,
+        "configurations": launch.configurations or None,
+        "shared_bytes": launch.shared_bytes,
         "occupancy": held.share,
         "warps_by_registers": blocks["registers"] * warps,
         "warps_by_shared_memory": blocks["shared memory"] * warps,
         "warps_by_threads": min(blocks["threads"], blocks["blocks"]) * warps,
+    }
+    yield from _known(label, values)
+
+
+def _of_code(label: str, kernel: Launched | CompiledKernel) -> Iterator[Metric]:
+    values: dict[str, float | None] = {
+        "built_registers": kernel.registers,
+        "stack_bytes": kernel.stack_bytes,
         "built_instructions": kernel.whole.instructions,
         "accesses": kernel.whole.loads + kernel.whole.stores + kernel.whole.asynchronous,
         "access_bits": kernel.whole.access_bits,
@@ -94,6 +170,10 @@ def metrics_of(label: str, kernel: Launched, chip: str) -> Iterator[Metric]:
         "atomics": kernel.mix.atomics,
         "stall_cycles": kernel.mix.stall_cycles,
     }
+    yield from _known(label, values)
+
+
+def _known(label: str, values: Mapping[str, float | None]) -> Iterator[Metric]:
     for name, value in values.items():
         if value is not None:
             yield metric(name, value, label)

@@ -8,6 +8,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kernelwright.kernelbench.records import Advice, Interval, Verdict
+from kernelwright.profiling.records import Profile, RungOutcome
+from kernelwright.profiling.roofline import in_words
+from kernelwright.profiling.tables import MetricTable, finding_lines, tables
 from kernelwright.results import formatting
 from kernelwright.results.lessons.calibration import measured_gain
 from kernelwright.results.report.contents import (
@@ -79,8 +82,19 @@ class TaskSection:
     lineage: tuple[Round, ...]  # of the best kernel, the first attempt first
     lessons: tuple[tuple[str, tuple[str, ...]], ...]  # when models were told something new, and what
     audit: str
+    profile: "ShownProfile | None"  # of the best kernel
     language: str
     source: str  # of the best kernel; empty without one
+
+
+@dataclass(frozen=True)
+class ShownProfile:
+    """Profile of a kernel: its distance from the roofline, what was found, its metrics, its profilers."""
+
+    light: str
+    findings: tuple[tuple[str, str], ...]  # what is found, and what to do about it
+    tables: tuple[MetricTable, ...]
+    rungs: tuple[RungOutcome, ...]
 
 
 def page(report: RunReport) -> str:
@@ -120,8 +134,18 @@ def _section(report: RunReport, task: TaskRun) -> TaskSection:
         lineage=tuple(_round(attempt, attempts, False) for attempt in lineage(best, attempts)),
         lessons=_told(task),
         audit=task.audit,
+        profile=_shown(best.profile) if best is not None and best.profile is not None else None,
         language=best.candidate.language if best else "",
         source=best.candidate.source if best else "",
+    )
+
+
+def _shown(profile: Profile) -> ShownProfile:
+    return ShownProfile(
+        light=in_words(profile),
+        findings=tuple(finding_lines(finding) for finding in profile.findings),
+        tables=tuple(tables(profile)),
+        rungs=profile.rungs,
     )
 
 

@@ -5,6 +5,7 @@ One `RunDatabase` is one run. Each method is one transaction: when it returns, w
 locked, read-only, damaged or gone. Threads may share one.
 """
 
+import math
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -187,6 +188,18 @@ class RunDatabase:
                 session.add(ProfileRow(attempt=attempt.id, profile=record_text(profile)))
             return attempt.id
 
+    def record_profile(self, task_id: str, round: int, profile: Profile) -> None:
+        """Replace the profile of a round's attempt by one that extends it."""
+        with self._write() as session:
+            attempt = session.scalars(
+                select(AttemptRow.id).where(
+                    AttemptRow.task == self._known_task(session, task_id).key,
+                    AttemptRow.round == round,
+                    AttemptRow.confirms.is_(False),
+                )
+            ).one()
+            session.merge(ProfileRow(attempt=attempt, profile=record_text(profile)))
+
     def record_llm_call(self, call: LlmCall) -> None:
         with self._write() as session:
             session.add(
@@ -268,7 +281,7 @@ class RunDatabase:
             return {row[0]: row[1] for row in rows}
 
     def seconds(self, task_id: str) -> float:
-        """Return the seconds that the evaluations and the model calls of a task have taken."""
+        """Return the seconds that the evaluations, profiles and model calls of a task have taken."""
         with self._read() as session:
             evaluated = session.scalar(
                 select(func.sum(EvaluationRow.seconds))
@@ -281,7 +294,14 @@ class RunDatabase:
                     LlmCallRow.run == self.run_id, LlmCallRow.task == task_id
                 )
             )
-            return (evaluated or 0.0) + (asked or 0.0)
+            profiles = session.scalars(
+                select(ProfileRow.profile)
+                .join(AttemptRow, ProfileRow.attempt == AttemptRow.id)
+                .join(TaskRow, AttemptRow.task == TaskRow.key)
+                .where(TaskRow.run == self.run_id, TaskRow.task == task_id)
+            )
+            profiled = math.fsum(self._read_record(Profile, profile).seconds for profile in profiles)
+            return (evaluated or 0.0) + (asked or 0.0) + profiled
 
     def attempts(self, task_id: str) -> list[RecordedAttempt]:
         """Return the attempts at a task in the order they were recorded; empty for an unknown task."""

@@ -56,6 +56,20 @@ def test_an_older_run_of_the_builtin_coder_keeps_its_language_and_chips(tmp_path
     assert config.tuner.hold == ("fuse",) and config.model.roles() is None
 
 
+def test_a_run_with_schedules_ranked_by_a_surrogate_goes_on_with_the_rules(tmp_path: Path) -> None:
+    given = {"learn_from": ("/runs/a",), "rounds": 9}
+    config = build(RunConfig, given)
+    tuner = {"rank_by": "surrogate", "learn_from": ["/runs/a"]}
+    flat = {**tuner, "rounds": 9, "search": "refine", "language": "cpp", "roles": None}
+    for number, settings in enumerate([{**config.record(), "tuner": tuner}, flat]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = recorded(folder, settings)
+        found.check()
+        assert (found.tuner, found.search) == (config.tuner, config.search)
+        assert "rank_by" not in json.dumps(found.record())
+
+
 def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
     given = {"coder": "llm", "model": "m", "learn_from": ("runs/a",), "max_usd": 1.0, "target": "sm_90"}
     config = build(RunConfig, given).resolved()

@@ -9,8 +9,9 @@ import pytest
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
-from kernelwright.agent.search import Refine, Request, Stop, StopRules
+from kernelwright.agent.search import Refine, Request, Stop, StopRules, best_of
 from kernelwright.agent.tuner.advise import fallback_advice
+from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import (
     Advice,
@@ -25,6 +26,8 @@ from kernelwright.kernelbench.records import (
     Verdict,
     Work,
 )
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Profile, RungOutcome
 from tests.helpers.anywhere import TARGET
 
 TASK = Task(id="file:t", level=1, source="")
@@ -61,7 +64,10 @@ class ScriptedEvaluator:
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return evaluation_of(candidate, Verdict.build_error, 0.0)
 
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> None:
+    def profile(
+        self, task: Task, candidate: Candidate, evaluation: Evaluation, known: Profile | None = None,
+        *, closely: bool = False,
+    ) -> Profile | None:  # fmt: skip
         return None
 
     def work(self, task: Task) -> Work:
@@ -98,12 +104,16 @@ class Never:
 class Notes:
     kept: list[tuple[int, str, bool]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    extended: list[tuple[int, Profile | None]] = field(default_factory=list)
 
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
     ) -> None:
         self.kept.append((number, attempt.candidate.source, confirms))
         self.seconds.append(attempt.evaluation.stages.total_s)
+
+    def profile(self, task: Task, number: int, attempt: Attempt) -> None:
+        self.extended.append((number, attempt.profile))
 
 
 def loop(
@@ -122,6 +132,7 @@ def loop(
         ("eager", "compile"),
         notes,
         lambda task: stop,
+        expected_speedups,
     )
 
 
@@ -247,6 +258,9 @@ def test_evaluations_that_are_limited_leave_one_for_the_winner() -> None:
 class AllAtOnce:
     """Asks for three at a time, once."""
 
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        return ()
+
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         return [Request(sample=i) for i in range(len(history), 3)] or Stop("three")
 
@@ -272,7 +286,16 @@ class Samples(Coder):
 
 
 def at_once(coder: Samples, evaluator: ScriptedEvaluator, notes: Notes) -> TaskLoop:
-    return TaskLoop({"": coder}, AllAtOnce(), evaluator, Evaluations(), ("eager",), notes, lambda task: None)
+    return TaskLoop(
+        {"": coder},
+        AllAtOnce(),
+        evaluator,
+        Evaluations(),
+        ("eager",),
+        notes,
+        lambda task: None,
+        expected_speedups,
+    )
 
 
 def test_what_is_asked_for_at_a_time_is_recorded_in_its_order() -> None:
@@ -322,6 +345,69 @@ def test_a_file_that_was_evaluated_is_not_evaluated_again() -> None:
     at_once(Same(), evaluator, notes).optimize(TASK, [])
     assert [number for number, _, _ in notes.kept] == [0, 1, 2, 3] and len(evaluator.asked) == 2
     assert [seconds > 0 for seconds in notes.seconds] == [True, False, False, True]  # it took no time
+
+
+QUICK = Profile(metrics=(metric("launches", 2),), bottleneck="memory", speed_of_light=0.5)
+
+
+@dataclass
+class ProfilingEvaluator(ScriptedEvaluator):
+    """Profiles what it has evaluated, and closely what it is asked to, once."""
+
+    closely: list[str] = field(default_factory=list)
+
+    def profile(
+        self, task: Task, candidate: Candidate, evaluation: Evaluation, known: Profile | None = None,
+        *, closely: bool = False,
+    ) -> Profile | None:  # fmt: skip
+        if not closely or known is None or known.rungs:
+            return known or QUICK
+        self.closely.append(candidate.source)
+        counted = (*known.metrics, metric("dram_read", 1e6, "k"))
+        return known.model_copy(
+            update={"metrics": counted, "rungs": (RungOutcome(name="ncu", on=True, why=""),)}
+        )
+
+
+@dataclass
+class Reader(Always):
+    """Notes which metrics of the best attempt there are when it is asked for advice."""
+
+    read: list[set[str]] = field(default_factory=list)
+
+    def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
+        best = best_of(history)
+        assert best is not None and best.profile is not None
+        self.read.append({each.name for each in best.profile.metrics})
+        return super().advise(task, history)
+
+
+def test_what_the_judge_advises_on_is_profiled_closely_before_and_once() -> None:
+    right = Verdict.correct
+    evaluator = ProfilingEvaluator([(right, 1.0), (right, 2.0), (right, 1.5), (right, 1.6), (right, 1.9)])
+    notes, judge = Notes(), Reader()
+    loop(evaluator, notes, judge, rounds=4).optimize(TASK, [])
+    assert judge.read == 3 * [{"launches", "dram_read"}]
+    assert evaluator.closely == ["0", "1"]  # "1" is the best from then on
+    assert [number for number, _ in notes.extended] == [0, 1]
+    assert all(profile is not None and profile.value("launches") == 2 for _, profile in notes.extended)
+
+
+def test_a_run_that_goes_on_does_not_profile_again_what_was() -> None:
+    right = Verdict.correct
+    first = Candidate(source="0", language="torch", author="test")
+    closely = QUICK.model_copy(update={"rungs": (RungOutcome(name="ncu", on=True, why=""),)})
+    history = [Attempt(first, evaluation_of(first, right, 3.0), closely)]
+    evaluator = ProfilingEvaluator([(right, 1.0), (right, 2.9)])
+    notes = Notes()
+    loop(evaluator, notes, Always(), rounds=2).optimize(TASK, history)
+    assert evaluator.closely == [] and notes.extended == []
+
+
+def test_without_a_round_left_nothing_is_profiled_closely() -> None:
+    evaluator = ProfilingEvaluator([(Verdict.correct, 1.0), (Verdict.correct, 1.0)])
+    loop(evaluator, Notes(), Never(), rounds=1).optimize(TASK, [])
+    assert evaluator.closely == []
 
 
 def test_the_deadline_says_when_time_is_over() -> None:

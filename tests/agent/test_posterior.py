@@ -19,7 +19,7 @@ BLOCKS = ("64", "256", "1024", "4096", "16384")
 
 
 def posterior(measured: Sequence[TimedSchedule], spread: float = 0.1) -> Posterior:
-    return Posterior(measured, lambda knob, value: spread, lambda schedules: [0.0] * len(schedules))
+    return Posterior(measured, lambda knob: spread)
 
 
 def schedule(vector: str, block: str = "64", streaming: str = "off") -> dict[str, str]:
@@ -74,13 +74,13 @@ def test_more_is_hoped_of_what_may_do_more_and_of_values_farther_from_what_is_kn
 def test_what_was_believed_before_gives_way_to_measurements() -> None:
     wide, narrow = schedule("512"), schedule("256")
 
-    def before(schedules: Sequence[Mapping[str, str]]) -> list[float]:
-        return [0.2 if each["vector"] == "256" else 0.0 for each in schedules]
+    def before(schedule: Mapping[str, str]) -> float:
+        return 0.2 if schedule["vector"] == "256" else 0.0
 
-    none = Posterior([TimedSchedule(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
+    none = Posterior([TimedSchedule(wide, 0.0, 0.05)], lambda knob: 0.1, before)
     assert none.guesses(wide, [narrow])[0].expected == pytest.approx(math.exp(0.2))
     found = [TimedSchedule(wide, 0.0, 0.05), *(TimedSchedule(schedule("256", b), -0.1, 0.05) for b in BLOCKS)]
-    assert Posterior(found, lambda knob, value: 0.1, before).best == 0
+    assert Posterior(found, lambda knob: 0.1, before).best == 0
 
 
 def test_a_knob_that_only_one_of_two_has_teaches_nothing_of_the_other() -> None:

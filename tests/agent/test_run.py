@@ -93,11 +93,6 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
         ({"language": ("torch",)}, "choose cpp, triton, cuda"),
         ({"target": "cuda:0", "language": ("cpp",)}, "choose triton, cuda"),
         ({"search": "beam"}, "choose refine or exhaustive"),
-        ({"rank_by": "surrogate"}, "give --learn-from RUN"),
-        (
-            {"rank_by": "surrogate", "learn_from": ("runs/a",), "search": "exhaustive"},
-            "no moves to rank . leave out --rank-by",
-        ),
         ({"hold": ("fuse", "blocks")}, "blocks is no knob . the builtin coder's knobs are kernels, fuse"),
     ],
 )
@@ -172,6 +167,32 @@ def test_settings_of_another_version_are_one_line(tmp_path: Path, home: Path) ->
     done = run(home, "run", "--resume", tmp_path)
     assert done.returncode == 2
     assert "are not those of this version" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_run_of_the_surrogate_opens_goes_on_with_the_rules_and_is_reported(
+    task: Path, tmp_path: Path, home: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    config = build(
+        RunConfig, {"tasks": (str(task),), "rounds": 2, "effort": "quick", "baselines": ["eager"]}
+    ).resolved()
+    tuner = {"rank_by": "surrogate", "learn_from": [str(tmp_path / "gone")]}
+    tasks = config.tasks.resolve()
+    with RunDatabase.create(
+        out / "run.db", settings={**config.record(), "tuner": tuner}, target=TARGET, tasks=tasks
+    ) as database:
+        ranking = {"1 ranking 0123abcd": ("1.0", "1.1")}
+        database.record_lessons(tasks[0].id, ranking)
+    done = run(home, "run", "--resume", out, "--json")
+    assert done.returncode == 0, done.stderr
+    [found] = json.loads(done.stdout)["tasks"]
+    assert found["verdict"] == "correct" and found["rounds"] == 2
+    with RunDatabase.open(out, read_only=True) as database:
+        second = database.attempts(tasks[0].id)[1]
+        assert second.advice is not None and second.advice.schedule
+        assert "rank_by" not in json.dumps(database.settings)
+    assert "<!doctype html>" in (out / "report.html").read_text()
 
 
 class Endless:

@@ -314,3 +314,40 @@ def test_every_schedule_is_tried_once() -> None:
     assert len(set(tried)) == len(tried) == 8
     assert search.step(TASK, history[:5]) == search.step(TASK, history[:5])
     assert Exhaustive(StopRules(rounds=3)).step(TASK, history[:3]) == Stop("3 rounds")
+
+
+def test_what_is_advised_on_is_known_before() -> None:
+    """Of every search that asks a judge: the attempts, without failures, that it then names to the judge."""
+    parents = [attempt(1.0), attempt(2.0), attempt(4.0), attempt(0.9, wrong=True)]
+    later = [*parents, attempt(5.0), attempt(0.5)]
+    rules = StopRules(rounds=20)
+    for history in (parents, later):
+        for make in (
+            lambda judge: Beam(judge, rules, width=2, advices=2),
+            lambda judge: Evolve(judge, judge, rules, ("cpp",), islands=2),
+            lambda judge: Refine(judge, rules, from_latest=True),
+        ):
+            judge = Judge()
+            search = make(judge)
+            expected = {each.candidate.source for each in search.advised_on(TASK, history)}
+            search.step(TASK, history)
+            asked = {said.rpartition(" ")[0] for said in judge.asked}
+            right = {each.candidate.source for each in history if each.evaluation.verdict is Verdict.correct}
+            assert expected == asked & right, type(search)
+    refine = Refine(Judge(), rules)
+    assert refine.advised_on(TASK, []) == () and refine.advised_on(TASK, [parents[-1]]) == []
+    [best] = refine.advised_on(TASK, parents)
+    assert best is parents[2]
+
+
+def test_nothing_is_advised_on_where_no_judge_is_asked_or_no_round_is_left() -> None:
+    history = [attempt(1.0), attempt(2.0)]
+    rules = StopRules(rounds=2)
+    for search in (
+        BestOfN(StopRules(rounds=9)),
+        Exhaustive(StopRules(rounds=9)),
+        Refine(Judge(), rules),
+        Beam(Judge(), rules),
+        Evolve(Judge(), Judge(), rules, ("cpp",)),
+    ):
+        assert not search.advised_on(TASK, history), type(search)

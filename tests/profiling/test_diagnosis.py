@@ -67,6 +67,31 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "its memory traffic takes 40% of the time and its products 30%",
     ),
     "gaps": ("launch", (("gpu_time", 60.0), ("gpu_gaps", 40.0), ("launches", 9)), {}, "run for only 60%"),
+    "copies": (
+        "launch",
+        (("gpu_time", 100.0), ("copy_time", 20.0)),
+        {},
+        "Copies and fills take 20% of the time in which the GPU is busy",
+    ),
+    "torch, by the trace": ("launch", (("own_share", 0.4),), {}, "Calls to torch take 60% of its time"),
+    "latencies": (
+        "latency",
+        (("sm_throughput", 0.2, "k"), ("memory_throughput", 0.41, "k"), ("dram_throughput", 0.41, "k")),
+        {},
+        "k keeps memory 41% and the multiprocessors 20% busy: it is bound by latency.",
+    ),
+    "device memory": (
+        "memory",
+        (("sm_throughput", 0.2, "k"), ("memory_throughput", 0.9, "k"), ("dram_throughput", 0.9, "k")),
+        {},
+        "k moves data at 90% of the peak bandwidth of device memory.",
+    ),
+    "few blocks": (
+        "imbalance",
+        (("blocks_per_sm", 0.24, "k"), ("grid_blocks", 32, "k"), ("built_registers", 32, "k")),
+        {},
+        "k's grid has a block for only 24% of the multiprocessors.",
+    ),
     "torch": ("launch", (("own_kernel_share", 0.4),), {}, "Calls to torch take 60% of its time"),
     "idle threads": (
         "imbalance",
@@ -97,7 +122,7 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
             ("stall_lg_throttle", 0.0, "k"),
         ),
         {},
-        "83% of the stalls of k's warps have one cause: long scoreboard",
+        "83% of the stalls of k are long scoreboard: warps waiting for global or local memory.",
     ),
     "scalar": (
         "instructions",
@@ -111,7 +136,7 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         {},
         "No loop of k uses vectors",
     ),
-    "calls": ("instructions", (("calls_in_loops", 1, "k"),), {}, "1 calls of scalar functions"),
+    "calls": ("instructions", (("calls_in_loops", 1, "k"),), {}, "contain 1 call of scalar functions"),
     "spills": ("instructions", (("spills", 4, "k"),), {}, "move 4 values"),
     "spills of a GPU's": ("instructions", (("loop_local_accesses", 40, "k"),), {}, "move 40 values"),
     "conflicts": (
@@ -121,7 +146,11 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "500 bank conflicts",
     ),
 }
-_CITED = {"a stall": {"stall_long_scoreboard": 5.0}, "fetched by two kernels": {"minimal_bytes": 1e6}}
+_CITED = {
+    "few blocks": {"blocks_per_sm": 0.24, "grid_blocks": 32},
+    "a stall": {"stall_long_scoreboard": 5.0},
+    "fetched by two kernels": {"minimal_bytes": 1e6},
+}
 
 
 @pytest.mark.parametrize("name", CASES)

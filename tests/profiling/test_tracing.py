@@ -81,12 +81,14 @@ def test_a_call_is_its_launches_its_time_and_its_gaps() -> None:
         20 + 4.5 + 20
     )  # the copy begins 3.5 us before a kernel ends
     assert profile.value("gpu_gaps") == pytest.approx(5.5)
+    assert profile.value("copy_time") == pytest.approx(COPY["dur"])  # type: ignore[arg-type]
     assert profile.value("own_share") == pytest.approx(18 / 48)
     assert profile.kernels == ("vectorized_elementwise_kernel", "row_max")
     of = {m.name: m.value for m in metrics if m.kernel == "row_max"}
     assert of == pytest.approx(
         {
             "traced_time": 18.0,
+            "traced_share": 18 / 48,
             "traced_launches": 2,
             "grid_blocks": 800,
             "block_threads": 256,

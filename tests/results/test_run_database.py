@@ -14,12 +14,13 @@ from sqlalchemy.schema import CreateTable
 
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.records import Correctness, Verdict
-from kernelwright.profiling.records import Metric
+from kernelwright.profiling.records import Metric, RungOutcome
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store import connection
 from kernelwright.results.store.database import NoRunError, RunDatabase
 from kernelwright.results.store.records import TaskState
 from kernelwright.results.store.rows import SCHEMA_VERSION, Base
+from kernelwright.results.summary import summarize
 from tests.helpers.results import run_factory
 from tests.helpers.results.run_factory import (
     ADVICE,
@@ -69,6 +70,21 @@ def test_an_attempt_comes_back_as_it_was_recorded(tmp_path: Path) -> None:
         PROFILE,
     )
     assert one.task == two.task == SOFTMAX.id
+
+
+def test_a_profile_is_replaced_by_one_that_extends_it_and_its_time_counts(database: RunDatabase) -> None:
+    for one in (task("softmax"), task("relu")):
+        database.add_task(one)
+        for round in range(2):
+            run_factory.attempt(database, one, round, eager=2.0)
+    before = database.seconds(task("softmax").id)
+    ncu = RungOutcome(name="ncu", on=True, why="2 launches", seconds=12.5)
+    extended = run_factory.PROFILE.model_copy(update={"rungs": (ncu,)})
+    database.record_profile(task("softmax").id, 1, extended)
+    assert [a.profile for a in database.attempts(task("softmax").id)] == [run_factory.PROFILE, extended]
+    assert [a.profile for a in database.attempts(task("relu").id)] == 2 * [run_factory.PROFILE]
+    assert database.seconds(task("softmax").id) == before + 12.5
+    assert summarize(database).seconds == 4 * 3.5 + 12.5
 
 
 def test_what_one_wants_to_query_has_a_column(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ from typer.testing import CliRunner
 
 from kernelwright.kernelbench.errors import KernelwrightError, StorageError
 from kernelwright.kernelbench.records import Fingerprint, Interval
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.diagnosis import diagnose
+from kernelwright.profiling.records import Profile, RungOutcome
 from kernelwright.results import cli as results_cli
 from kernelwright.results import formatting
 from kernelwright.results.report.contents import RunReport
@@ -128,7 +131,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(example: RunDatabase)
 
 def test_the_page_links_each_task_to_its_rounds(example: RunDatabase) -> None:
     page = Page(shown(example, ReportFormat.html))
-    details = {attributes["id"] for tag, attributes in page.tags if tag == "details"}
+    details = {attributes["id"] for tag, attributes in page.tags if tag == "details" and "id" in attributes}
     assert len(details) == 7
     links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
     assert {str(link).removeprefix("#").replace("%3A", ":") for link in links} == details
@@ -141,6 +144,27 @@ def test_the_page_sets_the_predicted_gain_against_the_measured(example: RunDatab
     assert "fuse the epilogue" in best
     # Predicted 1.4; from its parent's 50 µs to 25 µs.
     assert re.findall(r'<td class="number">([\d.]+×)</td>', best) == ["1.40×", "2.00×"]
+
+
+def test_the_page_shows_what_profilers_read_of_the_best_kernel(database: RunDatabase) -> None:
+    softmax, best = task("softmax"), candidate(1)
+    database.add_task(softmax)
+    counted = (metric("dram_throughput", 0.41, "softmax<k>"), metric("sm_throughput", 0.2, "softmax<k>"))
+    found = Profile(metrics=(*counted, metric("memory_throughput", 0.41, "softmax<k>")), bottleneck="memory",
+                    speed_of_light=0.4)  # fmt: skip
+    evaluation = run_factory.evaluation(softmax, best, eager=2.0)
+    rungs = (RungOutcome(name="cupti", on=False, why="CUPTI recorded nothing", seconds=3.4),)
+    found = found.model_copy(update={"findings": diagnose(found, evaluation), "rungs": rungs})
+    database.record_attempt(softmax.id, 0, best, None, evaluation, found)
+    html = shown(database, ReportFormat.html)
+    shown_profile = html[html.index("Profile of the best kernel") :]
+    assert "40% of what the roofline allows" in shown_profile
+    assert "keeps memory 41% and the multiprocessors 20% busy: it is bound by latency." in shown_profile
+    row = re.search(r"<tr><td class=\"metric\">dram_throughput</td>(.*?)</tr>", shown_profile)
+    assert row is not None and re.sub("<[^>]+>", " ", row[1]).split()[:2] == ["41%", "higher"]
+    assert "share of the peak bandwidth of device memory" in row[1]
+    assert "<strong>cupti</strong> off: CUPTI recorded nothing (3.4 s)" in shown_profile
+    assert "softmax<k>" not in html and "softmax?k?" in html
 
 
 def test_the_page_draws_each_measured_speedup_on_a_logarithmic_axis(example: RunDatabase) -> None:

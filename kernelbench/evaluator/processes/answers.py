@@ -1,6 +1,7 @@
 """Asking a worker that stands in a candidate's sandbox, and what of its answer may be shown."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -16,15 +17,18 @@ T = TypeVar("T")
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]  # so that sums and products of some can be told
 
 
-def ask_builder(pool: WorkerPool, module: str, candidate: str, timeout_s: float) -> dict[str, Any]:
-    """Return the answer of `module`'s `serve`, run as builder of the candidate of this sha256.
+def ask_builder(
+    pool: WorkerPool, module: str, candidate: str, timeout_s: float, question: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the answer of `module`'s `serve` to "read", run as builder of the candidate of this sha256.
 
-    Raises Unavailable if it dies, takes too long, or answers with a "problem".
+    `question`: what else the message says. Raises Unavailable if it dies, takes too long, or answers with a
+    "problem".
     """
     try:
         pool.import_first([module])  # in the sandbox it could not be read
         with pool.start("builder", f"{module}:serve", candidate) as worker:
-            answer = worker.ask({"do": "read"}, timeout_s)
+            answer = worker.ask({"do": "read", **(question or {})}, timeout_s)
     except (WorkerDied, WorkerTimeout) as error:
         raise Unavailable(f"reading the kernels failed: {error}") from None
     refuse_problem(answer)

@@ -22,6 +22,10 @@ _FEWEST, _ENOUGH_S = 3, 0.5  # calls, and the time after which no further one is
 _LARGEST = 2**26  # bytes of the largest output whose release is timed
 
 
+class ShareUnknown(Exception):  # noqa: N818 - what happened
+    """The share of a call in kernels of its own cannot be told; `str()` says why."""
+
+
 class _OperatorClock(OperatorMode):
     """Sums the time spent inside ATen operators, from whichever language they were called.
 
@@ -58,10 +62,8 @@ def _around_s(nbytes: int) -> float:
     return sorted(outside)[2] * max(1.0, nbytes / _LARGEST)
 
 
-def own_kernel_share(
-    call: Callable[[], object], device: torch.device = CPU, repeats: int = 15
-) -> float | None:
-    """Return the share, 0 to 1, of `call`'s time outside torch's own operators; None where that is not known.
+def own_kernel_share(call: Callable[[], object], device: torch.device = CPU, repeats: int = 15) -> float:
+    """Return the share, 0 to 1, of `call`'s time outside torch's own operators. Raises ShareUnknown.
 
     On the CPU by the least times of `repeats` calls, of fewer where calls are slow. What it costs to call an
     operator and to release its output counts as neither; other Python code counts as the candidate's own.
@@ -88,8 +90,8 @@ def own_kernel_share(
     return least / (least + min(operators)) if least > 0 else 0.0
 
 
-def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | None:
-    """Share of the GPU's time that is not of kernels that an ATen operator launched."""
+def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float:
+    """Return the share of the GPU's time that is not of kernels that an ATen operator launched."""
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -101,18 +103,24 @@ def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | 
     return share_of_events(profiler.events() or ())
 
 
-def share_of_events(events: Iterable[Any]) -> float | None:
-    """Share of the time of all kernels in a profile that is not of those that ATen operators launched.
+def share_of_events(events: Iterable[Any]) -> float:
+    """Return the share of the time of all kernels in a profile that is not of those ATen operators launched.
 
-    None if there are no kernels, or if a CUDA graph launched some: its contents are not in the profile.
-    `events`: torch.autograd.profiler_util.FunctionEvent, times in microseconds.
+    `events`: torch.autograd.profiler_util.FunctionEvent, times in microseconds. Raises ShareUnknown if there
+    are no kernels, or if a CUDA graph launched some: its contents are not in the profile.
     """
     total = operators = 0.0
+    devices: Counter[str] = Counter()
     for event in events:
+        devices[str(event.device_type).rpartition(".")[2]] += 1
         if event.name.startswith("cudaGraphLaunch"):
-            return None
-        if event.device_type is torch.autograd.DeviceType.CUDA and not event.is_user_annotation:
+            raise ShareUnknown("it launches a CUDA graph, whose kernels torch's profiler does not name")
+        # A device type that comes from C++ equals the constant, and is another object.
+        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation:
             total += event.device_time_total
         elif event.name.startswith("aten::"):  # an operator's own kernels, without those of what it calls
             operators += event.self_device_time_total
-    return None if total <= 0 else max(0.0, 1.0 - operators / total)
+    if total <= 0:
+        counts = ", ".join(f"{count} on {device}" for device, count in devices.items()) or "none at all"
+        raise ShareUnknown(f"torch's profiler recorded no kernel on the GPU (events: {counts})")
+    return max(0.0, 1.0 - operators / total)

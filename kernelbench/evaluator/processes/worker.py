@@ -39,7 +39,7 @@ from kernelwright.kernelbench.evaluator.processes.baselines import Graphed, Memc
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.generated import digest, generated
 from kernelwright.kernelbench.evaluator.processes.interpreted import interpret
-from kernelwright.kernelbench.evaluator.processes.own_kernels import own_kernel_share
+from kernelwright.kernelbench.evaluator.processes.own_kernels import ShareUnknown, own_kernel_share
 from kernelwright.kernelbench.evaluator.reference.loading import (
     constructor_seed,
     import_source,
@@ -291,11 +291,14 @@ class Runner:
         return {"same": same}
 
     def trace(self, slot: int) -> dict[str, Any]:
+        """Answer with the share of a call in kernels of its own, or with the reason that it is unknown."""
         try:
             call = lambda: self.model(*self._inputs(slot))  # noqa: E731
             return {"share": own_kernel_share(call, self.memory.device)}
-        except Exception:  # noqa: BLE001 - a model that cannot be traced has no known share
-            return {"share": None}
+        except ShareUnknown as unknown:
+            return {"unknown": str(unknown)}
+        except Exception as error:  # noqa: BLE001 - a model that cannot be traced has no known share
+            return {"unknown": f"the traced call failed: {_describe(error)}"}
 
 
 def serve(channel: Channel) -> None:

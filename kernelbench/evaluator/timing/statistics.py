@@ -121,7 +121,7 @@ class Timings:
         return all(math.isfinite(block.device_s) for block in self.blocks["eager"][:1])
 
     def _beyond_calls_s(self) -> list[float]:
-        """Return what is left of eager's blocks where the line through N and 2N calls meets none."""
+        """Return what eager's blocks would take without calls, by the line through N and 2N, if known."""
         found = [
             short.seconds - short.calls * (long.seconds - short.seconds) / (long.calls - short.calls)
             for short, long in zip(self.blocks["eager"][::2], self.blocks["eager"][1::2], strict=False)
@@ -178,7 +178,7 @@ class Timings:
 
     @property
     def clocks_differ(self) -> float | None:
-        """Time a call by the referee's clock over the device's, the further from 1 of two workers'."""
+        """Time of a call by the referee's clock over that by the device's, for whom they differ more."""
         found = [
             self.time_us(worker).median / device_us
             for worker in ("candidate", "eager")

@@ -147,8 +147,8 @@ def test_the_judge_sees_the_metrics_that_are_kept_each_with_its_kernel() -> None
     assert [m.name for m in usual] == ["bandwidth_share", "spills"]
     assert [m.name for m in kept] == ["bandwidth_share", "l2_throughput"]
     _, user = judge_messages(SITUATION, PromptSubject(correct, 2), kept, ())
-    assert "- bandwidth_share = 0.4321 1 (roofline)" in user.content
-    assert "- l2_throughput of twice = 0.5 1 (ncu)" in user.content
+    assert "- bandwidth_share = 0.4321 (roofline; higher is better, at most 1): memory floor" in user.content
+    assert "- l2_throughput of twice = 0.5 (ncu; higher is better, at most 1): L2 throughput" in user.content
 
 
 def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
@@ -171,7 +171,7 @@ def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
         in user.content
     )
     assert "line 4, a store takes 32 sectors, 4 would suffice" in user.content
-    assert "- emulated_store_sectors of turn = 32 sectors (emulated)" in user.content
+    assert "- emulated_store_sectors of turn = 32 sectors (emulated; lower is better)" in user.content
     assert profile.findings[0].most_gain == 2.5  # no more than the roofline leaves
 
 

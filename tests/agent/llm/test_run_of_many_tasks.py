@@ -57,7 +57,9 @@ class Pool:
     def work(self, task: Task) -> Work:
         return Work(input_bytes=1 << 20, weight_bytes=0, output_bytes=1 << 20, flops=0)
 
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
+    def profile(
+        self, task: Task, candidate: Candidate, evaluation: Evaluation, *_: object, **__: object
+    ) -> Profile | None:
         return roofline(self.work(task), evaluation.target, evaluation)
 
     def evaluate(self, task: Task, candidate: Candidate, *_: object) -> Evaluation:

@@ -4,7 +4,9 @@ from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.evaluator.protocol import Effort
 from kernelwright.kernelbench.records import Candidate, Task
 
-BRIEF = Measurement(("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0))
+BRIEF = Measurement(
+    ("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0, block_share=0.05)
+)
 REFERENCE = """
 import torch
 from torch import nn

@@ -2,8 +2,9 @@
 
    Memory of the device is the host's: physical memory is a memfd, so that it crosses processes as it does on a
    GPU. A kernel is a host function, called at once; what it would take is kept as a timeline. Every process has
-   one, in a page that all share: work begins when the device is free, also of other processes' work, and who
-   waits sleeps until then. A process that has ended leaves the device, and its memory, after `teardown_ns`.
+   one, in a page that all share: work begins when its process has done what it was given before, and others have
+   done theirs or had a slice of time; who waits sleeps until then. A process that has ended leaves the device,
+   and its memory, after `teardown_ns`.
 
    There are several devices, of one kind unless a test says otherwise. A process sees those that
    CUDA_VISIBLE_DEVICES names, and uses the one of its last context.
@@ -28,7 +29,8 @@
 #define PROCESSES 256
 #define FAULTS 8
 #define DEVICES 8
-#define SPIN_NS 80000 /* of a wait that is not slept: waking up takes as long */
+#define SPIN_NS 80000    /* of a wait that is not slept: waking up takes as long */
+#define SLICE_NS 2000000 /* after which a process gets the device from another whose work is not done */
 #define EXPORT __attribute__((visibility("default")))
 
 struct fault {
@@ -159,11 +161,8 @@ static CUresult begin(const char *call) {
     if (!f->error || strncmp(f->call, call, length) || (call[length] && call[length] != '_')) continue;
     if (f->only && f->only != in_use() + 1) continue;
     if (__atomic_fetch_sub(&f->after, 1, __ATOMIC_SEQ_CST) > 0) continue;
-    int32_t left = __atomic_load_n(&f->times, __ATOMIC_SEQ_CST);
-    while (left > 0 &&
-           !__atomic_compare_exchange_n(&f->times, &left, left - 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-    }
-    if (left == 0) continue; /* negative for ever, so it must not become so */
+    if (f->times == 0) continue;
+    if (f->times > 0) __atomic_fetch_sub(&f->times, 1, __ATOMIC_SEQ_CST);
     if (f->error >= 700 && f->error < 800) sticky = f->error; /* the context is lost */
     return f->error;
   }
@@ -223,22 +222,22 @@ static int present(struct process *p) {
   return there;
 }
 
-/* When the device has nothing more to do, of any process. */
+/* When work of this process that comes now can begin. */
 static int64_t device_free_ns(void) {
-  int64_t until = me()->busy_until_ns;
+  int64_t now = now_ns(), until = me()->busy_until_ns;
+  if (until < now) until = now;
   for (int i = 0; i < PROCESSES; i++) {
     struct process *p = &page->processes[i];
-    if (p == own || p->device != own->device || p->busy_until_ns <= until) continue;
-    if (present(p) && p->busy_until_ns > until) until = p->busy_until_ns;
+    if (p == own || p->device != own->device || p->busy_until_ns <= until || !present(p) || p->busy_until_ns <= until) continue;
+    return p->busy_until_ns < until + SLICE_NS ? p->busy_until_ns : until + SLICE_NS;
   }
   return until;
 }
 
 static void work(int64_t ns) {
   if (page->launch_ns) wait_until(now_ns() + page->launch_ns);
-  int64_t from = now_ns(), free_ns = device_free_ns();
-  if (free_ns > from) from = free_ns;
-  me()->busy_until_ns = ns > INT64_MAX / 4 ? INT64_MAX / 2 : from + ns;
+  int64_t from = device_free_ns();
+  own->busy_until_ns = ns > INT64_MAX / 4 ? INT64_MAX / 2 : from + ns;
   __atomic_fetch_add(&page->launches, 1, __ATOMIC_SEQ_CST);
 }
 

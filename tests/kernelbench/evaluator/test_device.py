@@ -21,7 +21,7 @@ from kernelwright.kernelbench.evaluator.memory import cuda as device
 from kernelwright.kernelbench.evaluator.memory.cuda import DeviceBytes, MemoryExporter
 from kernelwright.kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
 from kernelwright.kernelbench.evaluator.memory.worker_memory import heap_library
-from kernelwright.kernelbench.evaluator.processes.own_kernels import share_of_events
+from kernelwright.kernelbench.evaluator.processes.own_kernels import ShareUnknown, share_of_events
 from kernelwright.kernelbench.evaluator.processes.shared_memory import DeviceMemory, _merged
 from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelwright.kernelbench.evaluator.session import PrematureLaunch, TaskSession
@@ -282,20 +282,32 @@ def test_the_heap_gives_no_byte_twice() -> None:
 
 def test_the_share_of_own_kernels_is_what_no_operator_launched() -> None:
     kind = torch.autograd.DeviceType
+    gpu = kind(kind.CUDA.value)  # as in a real profile: equal to the constant, and not the same object
     events = [
         SimpleNamespace(device_type=kind.CPU, name="aten::linear", self_device_time_total=0.0),
         SimpleNamespace(device_type=kind.CPU, name="aten::addmm", self_device_time_total=30.0),
         SimpleNamespace(device_type=kind.CPU, name="cudaLaunchKernel", self_device_time_total=0.0),
-        SimpleNamespace(device_type=kind.CUDA, name="gemm", device_time_total=30.0),
-        SimpleNamespace(device_type=kind.CUDA, name="fused_kernel", device_time_total=90.0),
-        SimpleNamespace(device_type=kind.CUDA, name="mine", device_time_total=1e6, is_user_annotation=True),
+        SimpleNamespace(device_type=gpu, name="gemm", device_time_total=30.0),
+        SimpleNamespace(device_type=gpu, name="fused_kernel", device_time_total=90.0),
+        SimpleNamespace(device_type=gpu, name="mine", device_time_total=1e6, is_user_annotation=True),
     ]
     for event in events:
         event.__dict__.setdefault("is_user_annotation", False)
     assert share_of_events(events) == pytest.approx(0.75)
-    assert share_of_events(events[:3]) is None
+    with pytest.raises(ShareUnknown, match=r"no kernel on the GPU \(events: 3 on CPU\)"):
+        share_of_events(events[:3])
     graph = SimpleNamespace(device_type=kind.CPU, name="cudaGraphLaunch", self_device_time_total=0.0)
-    assert share_of_events([*events, graph]) is None
+    with pytest.raises(ShareUnknown, match="CUDA graph"):
+        share_of_events([*events, graph])
+
+
+def test_a_real_profile_without_a_gpu_says_what_it_holds() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        torch.ones(8).exp()
+    events = profiler.events()
+    assert events and all(event.device_type == torch.autograd.DeviceType.CPU for event in events)
+    with pytest.raises(ShareUnknown, match=rf"events: {len(events)} on CPU"):
+        share_of_events(events)
 
 
 class Library:

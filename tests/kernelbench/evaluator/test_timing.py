@@ -49,6 +49,29 @@ def test_speedup_is_the_median_of_the_ratios_within_phases() -> None:
     assert (speedup.low, speedup.median, speedup.high) == pytest.approx((2.0, 2.0, 2.0), rel=0.05)
 
 
+@pytest.mark.parametrize("ratio", [1.0, 1.2, 2.0, 10.0])
+@pytest.mark.parametrize("call_s", [5e-6, 3e-5, 2e-4, 5e-3])
+@pytest.mark.parametrize("fixed_s", [0.0, 2e-4, 2e-3])
+def test_on_a_gpu_a_block_s_cost_is_found_though_an_empty_one_costs_less(
+    fixed_s: float, call_s: float, ratio: float
+) -> None:
+    """Blocks as a session makes them, 50 ms or 2048 calls of eager, with noise of 1%."""
+    generator = np.random.default_rng(3)
+    calls = max(1, min(2048, int(0.05 / (ratio * call_s))))
+
+    def block(count: int, each_s: float) -> TimedBlock:
+        work_s = count * each_s * generator.normal(1, 0.01)
+        return TimedBlock(count, fixed_s * generator.normal(1, 0.02) + work_s, device_s=work_s)
+
+    both = [calls, 2 * calls] * 12
+    blocks = {
+        "eager": [block(count, ratio * call_s) for count in both],
+        "candidate": [block(count, call_s) for count in both],
+    }
+    timings = Timings(blocks, [0.5 * fixed_s], [0] * len(both))
+    assert timings.speedup("eager").median == pytest.approx(ratio, rel=0.01 if ratio == 1.0 else 0.03)
+
+
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.03])
 def test_the_interval_covers_the_median_about_as_often_as_it_says(between: float) -> None:
     """With noise within processes of 0.01, and with what differs from one to the next."""
