@@ -4,6 +4,8 @@
 # make test-all  set up, then run all tests, as CI does
 # make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
 # make check  lint, format check and types
+# make gpu-1  try on a GPU: does it run there; gpu-2: is it right; gpu-3: how good is it (docs/gpu.md); with the
+#             machine's own Python, or PYTHON=.venv/bin/python
 # make bench  measure the numbers in results/published/cpu (hours, on two cores)
 
 PYTHON ?= python3
@@ -27,7 +29,7 @@ PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
 TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)
 TRAINING = $(shell grep -rl --include='test_*.py' '^pytestmark = .*pytest.mark.training' tests)
 
-.PHONY: run test-fast test test-all test-verl check bench clean
+.PHONY: run test-fast test test-all test-verl check bench clean gpu-1 gpu-2 gpu-3
 .DELETE_ON_ERROR:
 
 run: .venv/ready
@@ -52,6 +54,9 @@ check: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+gpu-1 gpu-2 gpu-3:
+	$(PYTHON) -m tests.gpu.acceptance $(@:gpu-%=%) --out $(OUT)
 
 bench: .venv/ready-dev
 	$(BIN)/python -m benchmarks all

@@ -62,7 +62,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
     if (roles := config.model.roles()) is not None:
         config.terms(_endpoint(config)).budget_for(roles)
     _learned(config)
-    tasks = config.tasks.resolve()
+    tasks = config.tasks.resolve(config.evaluation.device)
     with (
         RunFolder.create(out) as folder,
         config.evaluation.evaluator() as evaluator,

@@ -59,14 +59,15 @@ class TaskOptions(Section):
     precision: CastTo = Precision.task
     kernelbench_dir: KernelbenchDir = None
 
-    def resolve(self) -> list[Task]:
-        """Return the tasks of all names. Raises UsageError for an unknown name."""
+    def resolve(self, device: str) -> list[Task]:
+        """Return the tasks of all names, for "cpu" or "cuda:0". Raises UsageError for an unknown name."""
         return sources.resolve(
             list(self.tasks),
             suite=self.suite,
             kernelbench_dir=self.kernelbench_dir,
             overrides=sources.from_words(self.overrides or []),
             precision=self.precision,
+            device=device,
         )
 
 

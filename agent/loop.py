@@ -9,7 +9,7 @@ from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.attempts import next_step, repeated
 from kernelwright.agent.budget import BudgetSpent, Evaluations
 from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder
-from kernelwright.agent.search import Request, Search, Stop, best_of
+from kernelwright.agent.search import Request, Search, Stop, best_of, wrong_ceiling
 from kernelwright.agent.winners import rivals, speedup_of, winner
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
@@ -60,7 +60,8 @@ class TaskLoop:
                 break
         confirmed = self._confirm(task, tried)
         self.evaluations.done(task.id)
-        return step.reason if confirmed else f"{step.reason}; no evaluation was left to confirm the winner"
+        unconfirmed = None if confirmed else "no evaluation was left to confirm the winner"
+        return "; ".join(filter(None, (step.reason, unconfirmed, wrong_ceiling(tried))))
 
     def _next(self, task: Task, tried: list[Attempt]) -> Sequence[Request] | Stop:
         return next_step(task, tried, self.search, self.evaluator, self.recorder)

@@ -11,6 +11,7 @@ from benchmarks.compiler import (
     draw,
     emulated,
     first,
+    fitting,
     fusion,
     plot,
     profiles,
@@ -39,7 +40,8 @@ WITHOUT_CHECKOUT = (
     *(aa, efforts, guards, turnaround, layers, disturbance, throughput, scheduling, rejections, mutations),
     *(suite, verification, summary, plot, first, fusion, feedback, profiles, wrapper, kernels, emulated),
 )
-OTHERS = (draw, upstream, knobs, regression)  # need a checkout of KernelBench, runs that are named, a commit
+# Need a checkout of KernelBench, runs that are named, or a commit.
+OTHERS = (draw, upstream, fitting, knobs, regression)
 
 app = typer.Typer(help=__doc__, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 

@@ -27,6 +27,7 @@ from kernelwright.kernelbench.evaluator import (
     sanitizer,
 )
 from kernelwright.kernelbench.evaluator.correctness.oracle_client import MutationRecords
+from kernelwright.kernelbench.fitting import GIB, fit_header, fit_row, fitting, usable_bytes
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
 from kernelwright.kernelbench.without_gpu import DEFAULT_CHIPS, start_evaluator
@@ -112,13 +113,23 @@ def tasks(
         bool,
         typer.Option("--mutations", help="Find mutations of a task that would still be judged correct."),
     ] = False,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            "--memory",
+            metavar="GB",
+            help="Compute which tasks can be evaluated on a GPU with so much memory, and what takes it.",
+        ),
+    ] = None,
     overrides: Overrides = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
     """List tasks; with --audit or --mutations, find those with meaningless or inflated speedups."""
-    if audit and mutations:
-        raise UsageError("--audit and --mutations cannot be combined", "run one after the other")
+    if audit + mutations + (memory is not None) > 1:
+        raise UsageError("--audit, --mutations and --memory cannot be combined", "run one after the other")
+    if memory is not None:
+        return show_fitting(suite or "builtin", memory, overrides, kernelbench_dir, as_json)
     if audit or mutations:
         return _examine(suite or "builtin", overrides, kernelbench_dir, as_json, mutations)
     listings = sources.catalogue(suite, kernelbench_dir=kernelbench_dir)
@@ -133,6 +144,32 @@ def tasks(
         table.add_row(listing.id, listing.title, constants)
     Console().print(table)
     return None
+
+
+def show_fitting(
+    suite: str, memory: float, overrides: list[str] | None, kernelbench_dir: Path | None, as_json: bool
+) -> None:
+    """Print which tasks fit on a GPU that is sold with so many gigabytes."""
+    if not 1 <= memory <= 1e4:
+        raise UsageError(f"invalid --memory {memory:g}", "use the gigabytes of a GPU, such as 80")
+    chosen = sources.resolve(
+        [], suite=suite, kernelbench_dir=kernelbench_dir, overrides=sources.from_words(overrides or [])
+    )
+    usable = usable_bytes(memory)
+    with Referee.start(cache=cache_folder()) as evaluator:
+        found = list(fitting(evaluator.sessions, chosen, usable))
+    if as_json:
+        print(json.dumps({"schema": 1, "memory_bytes": usable, "tasks": [f.model_dump() for f in found]}))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in fit_header():
+        table.add_column(column, overflow="fold")
+    for fit in found:
+        table.add_row(*fit_row(fit, usable))
+    out = Console(highlight=False)
+    out.print(table)
+    number = sum(fit.fits for fit in found)
+    out.print(f"{number} of {len(found)} fit in {usable / GIB:.1f} GiB, with eager and torch.compile")
 
 
 def _examine(
@@ -204,7 +241,7 @@ def evaluate(
     )
     if sanitize is not None:
         protocol = protocol.model_copy(update={"sanitize": check_sanitizer(sanitize, device)})
-    chosen = one_task(task, overrides, precision, kernelbench_dir)
+    chosen = one_task(task, overrides, precision, kernelbench_dir, device)
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
     with start_evaluator(
@@ -220,14 +257,19 @@ def evaluate(
 
 
 def one_task(
-    name: str, overrides: Sequence[str] | None, precision: Precision, kernelbench_dir: Path | None
+    name: str,
+    overrides: Sequence[str] | None,
+    precision: Precision,
+    kernelbench_dir: Path | None,
+    device: str = "cpu",
 ) -> Task:
-    """Return the task of this name. Raises UsageError if it does not name exactly one."""
+    """Return the task of this name, on this device. Raises UsageError if it does not name exactly one."""
     chosen = sources.resolve(
         [name],
         kernelbench_dir=kernelbench_dir,
         overrides=sources.from_words(overrides or []),
         precision=precision,
+        device=device,
     )
     if len(chosen) != 1:
         raise UsageError(f"'{name}' names {len(chosen)} tasks", "name one task; `run` takes several")

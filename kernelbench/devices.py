@@ -39,6 +39,11 @@ def devices_of(target: str) -> tuple[str, ...]:
     return tuple(f"cuda:{number}" for number in numbers)
 
 
+def target_names(count: int) -> str:
+    """Return the targets of a machine with so many GPUs, in words."""
+    return ("cpu", "cuda:0")[count] if count < 2 else f"cuda:0 to cuda:{count - 1}"
+
+
 def visible_name(device: str) -> str:
     """Return the name of a GPU in CUDA_VISIBLE_DEVICES: a number by PCI address, or a UUID.
 

@@ -5,11 +5,12 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, Unavailable
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelwright.kernelbench.evaluator.timing.target import describe_gpu
+from kernelwright.kernelbench.evaluator.timing.target import describe_gpu, in_use
 from kernelwright.kernelbench.machine import compiler, last_level_caches
 from kernelwright.kernelbench.records import Capability, Record, Target
 
@@ -44,30 +45,40 @@ def _languages() -> Iterator[Capability]:
     emulated = "emulated on the CPU: checked, not timed; the CUDA toolkit's nvcc would build load_inline's"
     why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else emulated if found else fix
     yield Capability(name="language cuda", on=bool(nvcc or found), why=why)
+    yield _nvrtc()
+
+
+def _nvrtc() -> Capability:
+    """Return the capability to build CUDA C++ for GPUs without nvcc."""
+    try:
+        why = f"{nvrtc.version()}: builds compile_cuda's kernels for a GPU, and all kernels for named chips"
+    except Unavailable as error:
+        return Capability(name="NVRTC", on=False, why=str(error))
+    return Capability(name="NVRTC", on=True, why=why)
 
 
 def _gpu(pool: WorkerPool) -> Capability:
     """Return the capability of the first GPU as a target."""
-    if not any(Path("/dev").glob("nvidia[0-9]*")):
-        return Capability(name="target cuda:0", on=False, why="no NVIDIA device found")
+    name = "target cuda:0"
+    if not any(Path("/dev").glob("nvidia*")):
+        fix = "install its driver, or start the container with --gpus all"
+        return Capability(name=name, on=False, why=f"no /dev/nvidia0; where there is a GPU, {fix}")
     try:
         with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
             found = describe_gpu(seeing)
-    except InfrastructureError as error:
-        return Capability(name="target cuda:0", on=False, why=str(error))
+    except (InfrastructureError, MissingPrerequisite) as error:
+        return Capability(name=name, on=False, why=str(error))
     if "error" in found:
-        why = f"{found['error']}; try pip install 'kernelwright[cuda]'"
-        return Capability(name="target cuda:0", on=False, why=why)
-    return Capability(
-        name="target cuda:0", on=True, why=f"{found['chip']}, {found['capability']}, CUDA {found['cuda']}"
-    )
+        return Capability(name=name, on=False, why=f"{found['error']}; {found['fix']}")
+    said = (found["chip"], found["capability"], f"CUDA {found['cuda']}", in_use(found))
+    return Capability(name=name, on=True, why=", ".join(filter(None, said)))
 
 
 def _machine(target: Target) -> Iterator[Capability]:
     mark, best = target.fingerprint, target.ceilings
     gib = mark.memory_bytes / (1 << 30)
     yield Capability(name="chip", on=True, why=f"{mark.chip}, {mark.threads} threads, {gib:.0f} GiB")
-    copy, cached, flops = best.copy_bytes_s, best.cached_copy_bytes_s, best.fp32_flops_s
+    copy, cached, peaks = best.copy_bytes_s, best.cached_copy_bytes_s, best.products
     where = (("from memory", copy), ("in cache", cached))
     copies = ", ".join(f"{rate / 1e9:.1f} GB/s {what}" for what, rate in where if rate is not None)
     without = "not measured, as too little memory is free; times are not compared with it"
@@ -76,9 +87,8 @@ def _machine(target: Target) -> Iterator[Capability]:
         on=copy is not None,
         why=", ".join(filter(None, [copies, "" if copy else without])),
     )
-    yield Capability(
-        name="fp32 matmul", on=flops is not None, why=f"{flops / 1e9:.0f} GFLOP/s" if flops else without
-    )
+    products = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {name}" for name, rate in peaks.items())
+    yield Capability(name="matmul", on=bool(peaks), why=products or without)
     if best.busy:
         why = f"threads waited for a CPU {best.disturbed:.0%} of the time, so they may be too low"
         yield Capability(

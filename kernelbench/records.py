@@ -6,15 +6,25 @@ in µs where the name ends in `_us`, in seconds where it ends in `_s`.
 
 import hashlib
 import re
-from collections.abc import Callable
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 SCHEMA = 1
 
 Language = Literal["cpp", "triton", "cuda", "torch"]
+# Precision of the operands of matrix products and convolutions. tf32: operands in fp32, rounded to it.
+ProductPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+# Those in which a product can be computed without losing any of its operands' bits (of tf32's: that count).
+_HELD_BY: dict[ProductPrecision, tuple[ProductPrecision, ...]] = {
+    "fp32": ("fp32",),
+    "tf32": ("tf32", "fp32"),
+    "fp16": ("fp16", "tf32", "fp32"),
+    "bf16": ("bf16", "tf32", "fp32"),
+    "fp8": ("fp8", "fp16", "bf16", "tf32", "fp32"),
+    "int8": ("int8", "fp16", "bf16", "tf32", "fp32"),
+}
 BUSY = 0.02  # share of the time that threads waited for a CPU, above which a measurement is not believed
 _OTHER_DTYPES = re.compile(r"float16|float64|float8|half|double|complex|autocast|default_dtype")
 LEAST_OWN = 0.05  # of a candidate's time in kernels of its own, for its speedup to be theirs
@@ -71,6 +81,12 @@ class Task(Record):
         plain = self.precision is Precision.task and not _OTHER_DTYPES.search(self.source)
         return Precision.fp32 if plain else self.precision
 
+    @property
+    def product_precision(self) -> ProductPrecision | None:
+        """The precision of its products' operands, as far as its text and options tell; None if unknown."""
+        own = self.effective_precision
+        return None if own is Precision.task else cast(ProductPrecision, own.value)
+
 
 class Candidate(Record):
     """One Python file that defines `ModelNew`."""
@@ -102,7 +118,12 @@ class Ceilings(Record):
 
     copy_bytes_s: float | None  # read + write of a working set larger than the last-level cache
     cached_copy_bytes_s: float | None  # the same for a working set inside it
-    fp32_flops_s: float | None  # a large matmul
+    fp32_flops_s: float | None  # a large matmul, on a GPU without TF32; the others as `ProductPrecision` says
+    tf32_flops_s: float | None = None
+    fp16_flops_s: float | None = None
+    bf16_flops_s: float | None = None
+    fp8_flops_s: float | None = None
+    int8_flops_s: float | None = None
     disturbed: float | None = None  # share of the time that threads waited for a CPU; None: not known
 
     @property
@@ -112,24 +133,42 @@ class Ceilings(Record):
 
     @property
     def complete(self) -> bool:
-        return None not in (self.copy_bytes_s, self.cached_copy_bytes_s, self.fp32_flops_s)
+        """True if nothing is left to measure; a record of an older version has no products but fp32's."""
+        known = None not in (self.copy_bytes_s, self.cached_copy_bytes_s, self.fp32_flops_s)
+        return known and "bf16_flops_s" in self.model_fields_set
+
+    @property
+    def products(self) -> dict[ProductPrecision, float]:
+        """The measured FLOP/s of products, by the precision of their operands."""
+        rates = {name: getattr(self, f"{name}_flops_s") for name in get_args(ProductPrecision)}
+        return {name: rate for name, rate in rates.items() if rate is not None}
+
+    def fastest(self, precision: ProductPrecision | None) -> ProductPrecision | None:
+        """Return the precision in which products of such operands run fastest, by what was measured.
+
+        That is their own, or another that holds these operands exactly, where their own could not be measured
+        or is slower: a product of bf16 may be computed in fp32. Operands of unknown type (None) may be in
+        any. None if no such ceiling is known.
+        """
+        rates = self.products
+        ways = [way for way in (_HELD_BY[precision] if precision else rates) if way in rates]
+        return max(ways, key=lambda way: rates[way], default=None)
+
+    def flops_s(self, precision: ProductPrecision | None) -> float | None:
+        """Return the FLOP/s of products with operands of this precision, computed as `fastest` says."""
+        way = self.fastest(precision)
+        return None if way is None else self.products[way]
 
     def or_higher(self, other: "Ceilings") -> "Ceilings":
         """Return the best of two measurements: other work can slow one down, nothing can speed it up.
 
         One undisturbed measurement is enough for the best of both not to be too low.
         """
-
-        def both(name: str, choose: Callable[[list[float]], float]) -> float | None:
+        best: dict[str, float | None] = {}
+        for name in Ceilings.model_fields:
             known = [value for value in (getattr(self, name), getattr(other, name)) if value is not None]
-            return choose(known) if known else None
-
-        return Ceilings(
-            copy_bytes_s=both("copy_bytes_s", max),
-            cached_copy_bytes_s=both("cached_copy_bytes_s", max),
-            fp32_flops_s=both("fp32_flops_s", max),
-            disturbed=both("disturbed", min),
-        )
+            best[name] = (min if name == "disturbed" else max)(known, default=None)
+        return Ceilings.model_validate(best)
 
 
 class Fingerprint(Record):
@@ -161,6 +200,34 @@ class Work(Record):
     weight_bytes: int  # parameters and buffers
     output_bytes: int
     flops: int  # of matrix products and convolutions
+    products: dict[ProductPrecision, int] = Field(default_factory=dict)  # those whose operands' type is known
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.input_bytes + self.weight_bytes + self.output_bytes
+
+    @property
+    def unknown_flops(self) -> int:
+        """FLOPs of products whose operands' type is not known."""
+        return self.flops - sum(self.products.values())
+
+    def copy_s(self, ceilings: Ceilings) -> float | None:
+        """Return the least seconds of moving the data; None if the bandwidth is not known."""
+        return _seconds(self.moved_bytes, ceilings.copy_bytes_s)
+
+    def products_s(self, ceilings: Ceilings) -> float | None:
+        """Return the least seconds of the products, each at its precision's ceiling; None if unknown."""
+        parts = [_seconds(flops, ceilings.flops_s(precision)) for precision, flops in self.products.items()]
+        parts.append(_seconds(self.unknown_flops, ceilings.flops_s(None)))
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+
+def _seconds(amount: int, rate: float | None) -> float | None:
+    """Return the least time for an amount of bytes or FLOPs; None if the rate is unknown."""
+    if not amount:
+        return 0.0
+    return None if rate is None else amount / rate
 
 
 class Correctness(Record):

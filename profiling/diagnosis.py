@@ -78,7 +78,7 @@ class _Case:
         known: Mapping[str, float] = {
             m.name: m.value for m in self.profile.metrics if m.name in cites and m.kernel in (kernel, "")
         }
-        light = self.profile.speed_of_light
+        light = self.profile.share_of_light
         if most_gain is not None and light:
             most_gain = max(1.0, min(most_gain, 1 / light))
         return Finding(kind=kind, says=says, fix=fix, cites=dict(known), most_gain=most_gain, kernel=kernel)
@@ -194,11 +194,12 @@ def _new_memory(case: _Case) -> Iterator[Finding]:
 
 
 def _compute(case: _Case) -> Iterator[Finding]:
-    share = case.of("compute_share")
+    share, ceiling = case.of("compute_share"), case.profile.ceiling
+    of = f" of {ceiling}" if "products" in ceiling else ""
     if _NEAR <= share <= 1 and not case.of("bandwidth_share") > share:
         yield case.finding(
             "compute",
-            f"Its products take {share:.0%} of the time at the machine's measured peak.",
+            f"Its products take {share:.0%} of the time at the measured peak{of}.",
             "Use the instructions with the highest peak (tensor cores, AMX, lower precision where error "
             "budgets allow it), or do less arithmetic.",
             ("compute_share", "flops", "compute_floor"),

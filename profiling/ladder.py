@@ -14,7 +14,7 @@ from kernelwright.profiling.emulated.emulation import Emulation
 from kernelwright.profiling.gpu.nsight import NsightCompute
 from kernelwright.profiling.gpu.tracing import Trace
 from kernelwright.profiling.records import Metric, Profile, Remark, RungOutcome
-from kernelwright.profiling.roofline import roofline
+from kernelwright.profiling.roofline import roofline, with_launches
 from kernelwright.profiling.rung import NotHere, Rung, Subject
 from kernelwright.profiling.simulated.simulation import Simulation
 from kernelwright.profiling.static.cubins import Cubins
@@ -49,13 +49,16 @@ def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP, known: Profile | No
         found = Profile(metrics=(), bottleneck="unknown", speed_of_light=None, rungs=(first,))
     else:
         why = "its time over the least time for its bytes and FLOPs"
-        found = found.model_copy(update={"rungs": (RungOutcome(name="roofline", on=True, why=why),)})
+        against = f"; against the ceiling of {found.ceiling}" if found.ceiling else ""
+        first = RungOutcome(name="roofline", on=True, why=why + against)
+        found = found.model_copy(update={"rungs": (first,)})
     if known is not None:
         kept = tuple(metric for metric in known.metrics if metric.provenance != "roofline")
         found = _with(found, kept, known.remarks, *(rung for rung in known.rungs if rung.name != "roofline"))
     for rung in rungs:
         if rung.name not in {asked.name for asked in found.rungs}:
             found = _asked(rung, replace(subject, known=found))
+    found = with_launches(found, evaluation)
     return found.model_copy(update={"findings": diagnose(found, evaluation)})
 
 

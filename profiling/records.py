@@ -7,6 +7,7 @@ from pydantic import AliasChoices, Field
 
 from kernelwright.kernelbench.records import Capability, Record
 
+BEYOND = 1.05  # share of a ceiling, from which it was measured too low; below, noise of both may explain it
 Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]
 FindingKind = Literal["memory", "compute", "latency", "launch", "imbalance", "instructions"]
@@ -55,9 +56,20 @@ class Profile(Record):
     metrics: tuple[Metric, ...]
     bottleneck: Bottleneck
     speed_of_light: float | None  # floor time / measured time; 1.0 is the ceiling, None: unknown
+    ceiling: str = ""  # what that is a share of: "memory bandwidth", "bf16 products"
     remarks: tuple[Remark, ...] = ()
     findings: tuple[Finding, ...] = ()  # what might gain most first
     rungs: tuple[RungOutcome, ...] = ()  # the profilers that were asked
+
+    @property
+    def ceiling_is_wrong(self) -> bool:
+        """True if the candidate is faster than its ceiling allows by more than noise."""
+        return self.speed_of_light is not None and self.speed_of_light > BEYOND
+
+    @property
+    def share_of_light(self) -> float | None:
+        """The speed of light, from which follows what is left to gain; None if its ceiling is wrong."""
+        return None if self.ceiling_is_wrong else self.speed_of_light
 
     def value(self, name: str, kernel: str = "") -> float | None:
         return next((m.value for m in self.metrics if (m.name, m.kernel) == (name, kernel)), None)

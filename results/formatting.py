@@ -67,8 +67,15 @@ def ceilings(found: Ceilings) -> str:
         return f"{value / 1e9:{form}} {unit}" if value is not None else "unknown"
 
     copy, cached = (rate(value, ".1f", "GB/s") for value in (found.copy_bytes_s, found.cached_copy_bytes_s))
-    said = f"copy {copy} (cached {cached}), fp32 {rate(found.fp32_flops_s, '.0f', 'GFLOP/s')}"
+    said = f"copy {copy} (cached {cached}), {products(found) or 'products unknown'}"
     return f"{said}; measured on a busy machine, so they may be higher" if found.busy else said
+
+
+def products(found: Ceilings) -> str:
+    """Format the peaks of products by precision: `fp32 200, bf16 410 GFLOP/s`; empty if none is known."""
+    rates = found.products
+    scale, unit = (1e12, "TFLOP/s") if min(rates.values(), default=0.0) >= 1e13 else (1e9, "GFLOP/s")
+    return ", ".join(f"{name} {rate / scale:.0f}" for name, rate in rates.items()) + f" {unit}" * bool(rates)
 
 
 def money(usd: float | None) -> str:

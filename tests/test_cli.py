@@ -37,7 +37,7 @@ def get_init_inputs():
 SURFACE = {
     "demo": {"--out"},
     "doctor": {"--target", "--measure", "--roofline", "--json"},
-    "tasks": {"--suite", "--audit", "--mutations", "--set", "--kernelbench-dir", "--json"},
+    "tasks": {"--suite", "--audit", "--mutations", "--memory", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
         "--hot", "--server", "--effort", "--sanitize", "--check-first", "--kernelbench-dir", "--json"
@@ -366,6 +366,18 @@ def test_tasks_lists_the_suite_with_its_constants(home: Path) -> None:
     assert len(listed) >= 40
     softmax = next(task for task in listed if task["id"] == "builtin:level1/softmax")
     assert softmax["constants"]
+
+
+def test_tasks_are_fitted_to_a_gpu_s_memory_without_one(task: Path, home: Path) -> None:
+    done = kernelwright_command(home, "tasks", "--suite", str(task), "--memory", "80", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    (fit,) = answer["tasks"]
+    assert 79.0 < answer["memory_bytes"] / (1 << 30) < 79.2
+    assert fit["fits"] and not fit["error"] and fit["calls"] > 1
+    assert sum(fit["parts"].values()) <= answer["memory_bytes"]
+    wrong = kernelwright_command(home, "tasks", "--memory", "80", "--audit")
+    assert wrong.returncode == 2 and "cannot be combined" in wrong.stderr
 
 
 @pytest.mark.builds

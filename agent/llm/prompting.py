@@ -21,6 +21,7 @@ from kernelwright.kernelbench.records import (
     Interval,
     Language,
     Precision,
+    ProductPrecision,
     Target,
     Task,
     Verdict,
@@ -87,32 +88,43 @@ class Situation:
     def facts(self) -> str:
         """Describe the measured ceilings of the machine and the least work of the task."""
         work, ceilings, mark = self.work, self.target.ceilings, self.target.fingerprint
-        moved = work.input_bytes + work.weight_bytes + work.output_bytes
         cache_mib = mark.last_level_cache_bytes >> 20
         products = (
-            f" and do {work.flops / 1e9:.3g} GFLOP in products{_least_us(work.flops, ceilings.fp32_flops_s)}"
+            f" and do {work.flops / 1e9:.3g} GFLOP in products{_least_us(work.products_s(ceilings))}"
             if work.flops
             else ""
         )
         rates = (
-            ("memory is copied at", ceilings.copy_bytes_s, ".3g", "GB/s"),
-            ("data in the cache at", ceilings.cached_copy_bytes_s, ".3g", "GB/s"),
-            ("a large fp32 product runs at", ceilings.fp32_flops_s, ".4g", "GFLOP/s"),
+            ("memory is copied at", ceilings.copy_bytes_s, "B/s"),
+            ("data in the cache at", ceilings.cached_copy_bytes_s, "B/s"),
+            *(self._peak(precision) for precision in work.products or (self.task.product_precision,)),
         )
-        measured = ", ".join(f"{what} {rate / 1e9:{form}} {unit}" for what, rate, form, unit in rates if rate)
+        measured = ", ".join(f"{what} {_scaled(rate)}{unit}" for what, rate, unit in rates if rate)
         with_threads = f", {mark.threads} threads" if self.target.device == "cpu" else ""
         with_compiler = f", {mark.compiler}" if self.target.device == "cpu" else ""
         return (
             f"{mark.chip}{with_threads}, a last-level cache of {cache_mib} MiB{with_compiler}, "
             f"torch {mark.torch}. Measured: {measured or 'nothing'}.\n"
-            f"A call must read and write {moved / 1e6:.3g} MB at least"
-            f"{_least_us(moved, ceilings.copy_bytes_s)}{products}."
+            f"A call must read and write {work.moved_bytes / 1e6:.3g} MB at least"
+            f"{_least_us(work.copy_s(ceilings))}{products}."
         )
 
+    def _peak(self, precision: ProductPrecision | None) -> tuple[str, float | None, str]:
+        """Return what is said of the ceiling of products, and its rate."""
+        way = self.target.ceilings.fastest(precision)
+        otherwise = f", computed in {way}," if way != precision else ""
+        what = f"a large {precision or 'untyped'} product{otherwise} runs at"
+        return what, self.target.ceilings.flops_s(precision), "FLOP/s"
 
-def _least_us(amount: float, rate: float | None) -> str:
-    """Format the least time of an amount of bytes or FLOPs, in brackets; empty if the rate is unknown."""
-    return f" ({1e6 * amount / rate:.4g} us)" if rate else ""
+
+def _scaled(rate: float) -> str:
+    """Format a rate in units of 10^9 or 10^12: `20 G`, `989 T`."""
+    return f"{rate / 1e12:.4g} T" if rate >= 1e13 else f"{rate / 1e9:.4g} G"
+
+
+def _least_us(seconds: float | None) -> str:
+    """Format a least time, in brackets; empty if it is unknown."""
+    return f" ({1e6 * seconds:.4g} us)" if seconds is not None else ""
 
 
 # Of a task where so many attempts are known, in this language.

@@ -5,7 +5,16 @@ of several requests made at a time goes on with those that are left. To add one:
 options, and name both in `registry.py`.
 """
 
-from kernelwright.agent.search.base import Request, Search, Stop, StopRules, Team, best_of, lower_bound
+from kernelwright.agent.search.base import (
+    Request,
+    Search,
+    Stop,
+    StopRules,
+    Team,
+    best_of,
+    lower_bound,
+    wrong_ceiling,
+)
 from kernelwright.agent.search.beam import Beam
 from kernelwright.agent.search.best_of_n import BestOfN
 from kernelwright.agent.search.evolve import Evolve
@@ -25,4 +34,5 @@ __all__ = [
     "Team",
     "best_of",
     "lower_bound",
+    "wrong_ceiling",
 ]

@@ -102,7 +102,7 @@ class StopRules(Record):
     rounds: int
     target_speedup: float | None = None  # over eager; the interval's lower bound must reach it
     patience: int | None = None  # rounds without a gain
-    near_ceiling: float = 0.95  # share of the speed of light
+    near_ceiling: float = 0.95  # share of the speed of light; one beyond it ends nothing (`wrong_ceiling`)
 
     def reached(self, history: Sequence[Attempt]) -> str | None:
         """Describe the rule that is reached; None to go on."""
@@ -111,7 +111,7 @@ class StopRules(Record):
             low = lower_bound(best)
             if self.target_speedup is not None and low >= self.target_speedup:
                 return f"at least {low:.2f} times as fast as eager, {self.target_speedup:g} was asked for"
-            light = best.profile.speed_of_light if best.profile is not None else None
+            light = best.profile.share_of_light if best.profile is not None else None
             if best.profile is not None and light is not None and light >= self.near_ceiling:
                 return in_words(best.profile)
         if len(history) >= self.rounds:
@@ -122,6 +122,14 @@ class StopRules(Record):
         if self.patience is not None and since >= self.patience:
             return f"no gain in {since} rounds"
         return None
+
+
+def wrong_ceiling(history: Sequence[Attempt]) -> str | None:
+    """Describe the ceiling that the best attempt shows to be wrong; None if there is none."""
+    best = best_of(history)
+    if best is None or best.profile is None or not best.profile.ceiling_is_wrong:
+        return None
+    return in_words(best.profile)
 
 
 def best_of(history: Sequence[Attempt]) -> Attempt | None:

@@ -95,5 +95,5 @@ def kernel_of(knob: str, candidate: Candidate) -> str:
 
 
 def speed_of_light(attempt: Attempt) -> float:
-    """Return the share of the speed of light; 0 if unknown."""
-    return (attempt.profile.speed_of_light if attempt.profile is not None else None) or 0.0
+    """Return the share of the speed of light; 0 if unknown, or if its ceiling was measured too low."""
+    return (attempt.profile.share_of_light if attempt.profile is not None else None) or 0.0

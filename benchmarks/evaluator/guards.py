@@ -25,8 +25,9 @@ from benchmarks.publishing import log, percent, publish
 from benchmarks.references import AA_TASKS, itself
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.evaluator import EAGER, Referee
+from kernelwright.kernelbench.evaluator.block import Block
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
-from kernelwright.kernelbench.evaluator.session import Block, TaskSession
+from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import interval
 from kernelwright.kernelbench.machine import cache_folder
 

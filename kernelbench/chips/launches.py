@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.kernelbench.chips.cuda_launches import note_cuda
 from kernelwright.kernelbench.chips.cupy_launches import note_cupy
 from kernelwright.kernelbench.chips.inline_launches import note_inline
 from kernelwright.kernelbench.chips.notes import Notebook, last_line
@@ -51,6 +52,7 @@ def serve(channel: Channel) -> None:
 def _open(notebook: Notebook, capability: int) -> None:
     if importlib.util.find_spec("triton") is not None:
         note_triton(notebook, capability)
+    note_cuda(notebook, f"sm_{capability}")
     note_cupy(notebook, f"sm_{capability}")
     note_inline(notebook, f"sm_{capability}")
 

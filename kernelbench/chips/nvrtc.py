@@ -4,6 +4,7 @@ https://docs.nvidia.com/cuda/nvrtc
 """
 
 import importlib
+import importlib.metadata
 import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.kernelbench.jit import BuildError
+from kernelwright.kernelbench.jit.errors import BuildError
 
+_ACCELERATED = 90  # compute capability from which on architectures have instructions of their own
 _FIX = "pip install 'kernelwright[cuda]', for nvidia-cuda-nvrtc and cuda-bindings"
 
 
@@ -20,6 +22,36 @@ def version() -> str:
     """Return NVRTC's version, such as "13.0". Raises Unavailable if it is not installed."""
     _, major, minor = _nvrtc().nvrtcVersion()
     return f"{major}.{minor}"
+
+
+def identity() -> str:
+    """Return what builds depend on besides source, options and chip: NVRTC, and CUDA's headers.
+
+    NVRTC is not loaded for it where it is installed as a package. Raises Unavailable if it is not installed.
+    """
+    try:
+        found = importlib.metadata.version("nvidia-cuda-nvrtc")
+    except importlib.metadata.PackageNotFoundError:
+        found = version()
+    for folder in headers():
+        status = (folder / "cuda_fp16.h").stat()
+        found += f"\n{folder} {status.st_size} {status.st_mtime_ns}"
+    return found
+
+
+def accelerated(chip: str) -> str:
+    """Return the variant of a chip with its architecture's own instructions: "sm_90a", with wgmma and TMA.
+
+    Code for it runs on no other architecture. A chip that has none is returned as it is.
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#feature-set-compiler-targets
+    """
+    return f"{chip}a" if int(chip.removeprefix("sm_")) >= _ACCELERATED else chip
+
+
+def supports(chip: str) -> bool:
+    """Return True if NVRTC builds for this chip. Raises Unavailable if it is not installed."""
+    _, architectures = _nvrtc().nvrtcGetSupportedArchs()
+    return int(chip.removeprefix("sm_").rstrip("af")) in architectures
 
 
 def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:

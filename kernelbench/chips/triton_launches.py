@@ -20,13 +20,24 @@ def note_triton(notebook: Notebook, capability: int) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
         if not name.startswith("triton._C"):
             del sys.modules[name]
-    compiler = importlib.import_module("triton.backends.compiler")
-    driver = importlib.import_module("triton.runtime.driver").driver
-    driver.set_active(NoGpu(compiler.GPUTarget("cuda", capability, WARP)))
+    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, WARP)
+    importlib.import_module("triton.runtime.driver").driver.set_active(NoGpu(target))
+    compiler: Any = importlib.import_module("triton.compiler")
     functions: Any = importlib.import_module("triton.runtime.jit").JITFunction
     tuners: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
     run, tune = functions.run, tuners.run
     configurations = 0  # of the autotuner that is at work
+
+    def note(kernel: Any, grid: Any) -> None:
+        launch = RecordedLaunch(
+            builder="Triton",
+            name=kernel.metadata.name,
+            grid=three(grid),
+            threads=kernel.metadata.num_warps * WARP,
+            shared_bytes=kernel.metadata.shared,
+            configurations=configurations,
+        )
+        notebook.note(launch, kernel.asm["cubin"])
 
     def noted(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         try:
@@ -38,15 +49,7 @@ def note_triton(notebook: Notebook, capability: int) -> None:
             given = {name: kwargs[name] for name in function.signature.parameters if name in kwargs}
             bound = function.signature.bind(*args, **given)
             bound.apply_defaults()
-            launch = RecordedLaunch(
-                builder="Triton",
-                name=kernel.metadata.name,
-                grid=three(grid(dict(bound.arguments)) if callable(grid) else grid),
-                threads=kernel.metadata.num_warps * WARP,
-                shared_bytes=kernel.metadata.shared,
-                configurations=configurations,
-            )
-            notebook.note(launch, kernel.asm["cubin"])
+            note(kernel, grid(dict(bound.arguments)) if callable(grid) else grid)
         return kernel
 
     def counted(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,5 +61,9 @@ def note_triton(notebook: Notebook, capability: int) -> None:
             configurations = 0
 
     functions.run, tuners.run = noted, counted
+    # What a launch returns can be launched again, in two ways.
+    compiled = compiler.CompiledKernel
+    compiled.__getitem__ = lambda kernel, grid: lambda *_, **__: note(kernel, grid)
+    compiled.run = property(lambda kernel: lambda x, y, z, *_: note(kernel, (x, y, z)))
     # Every configuration takes as long as the others, so that the first one is launched.
     tuners._bench = lambda *_, **__: [1.0, 1.0, 1.0]

@@ -82,12 +82,12 @@ class Built:
 
 
 def build(
-    source: str, kernels: tuple[str, ...], defines: Sequence[str], cache: BuildCache, timeout_s: float
+    source: str, kernels: tuple[str, ...], extra: Sequence[str], cache: BuildCache, timeout_s: float
 ) -> Built:
-    """Build a source. `defines`: -D options. Raises Unsupported, BuildError, MissingPrerequisite."""
+    """Build a source. `extra`: options of g++. Raises Unsupported, BuildError, MissingPrerequisite."""
     translated = translate(source, kernels)
     words = compiler.command()
-    options = (*KERNEL_OPTIONS, "-x", "c++", *defines)
+    options = (*KERNEL_OPTIONS, "-x", "c++", *extra)
     key = content_key("emulated", OURS, translated.source, "\n".join(options), compiler.identity(words))
 
     def make(workspace: Path) -> None:

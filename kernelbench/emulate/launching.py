@@ -20,13 +20,12 @@ from kernelwright.kernelbench.emulate.findings import (
 )
 from kernelwright.kernelbench.emulate.translation import Translated
 from kernelwright.kernelbench.jit.errors import ArgumentError
+from kernelwright.kernelbench.jit.launch_sizes import MOST_THREADS, UNASKED_SHARED, check_sizes
 
 _KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 _OVERFLOW = len(_KINDS)  # of a thread's stack: no finding, for a GPU may have had room
 _MOST_FINDINGS = 64
 MOST_SHARED = 232448  # bytes that a block can have at most, on sm_90
-MOST_THREADS = 1024
-MOST_STATIC = 49152  # of these, declared with a size
 _DYNAMIC = "kw_dynamic_shared"
 _ACCESS = ("read", "write", "atomic")
 _SPACES = ("__global__", "__shared__", "", "__device__")
@@ -201,7 +200,7 @@ class Emulated:
         memory: Sequence[EmulatedMemory],
         shared_bytes: int,
     ) -> None:
-        _check(kernel, grid, block)
+        check_sizes(kernel, grid, block)
         variables = self._variables(kernel, shared_bytes)
         ranges = (_Range * max(1, len(memory)))(
             *(_Range(m.address, m.address + m.size, m.written or None) for m in memory)
@@ -265,9 +264,9 @@ class Emulated:
         static = [v for v in self._built.variables if v.name != _DYNAMIC]
         largest = max((v.size for v in static), default=0)
         own = max(largest, sum(v.size for v in static if v.function == kernel))
-        if own > MOST_STATIC:
+        if own > UNASKED_SHARED:
             raise ArgumentError(
-                f"{kernel}: {own} bytes of static shared memory exceed the limit of {MOST_STATIC}; "
+                f"{kernel}: {own} bytes of static shared memory exceed the limit of {UNASKED_SHARED}; "
                 "make the rest dynamic"
             )
         if not 0 <= shared_bytes <= MOST_SHARED:
@@ -295,14 +294,6 @@ class Emulated:
         among = {1: variables, 3: self._built.globals}.get(found.space)
         what = among[found.what] if among else memory[found.what]
         return f"'{what.name}', which has {what.size} bytes"
-
-
-def _check(kernel: str, grid: Dim, block: Dim) -> None:
-    threads = block[0] * block[1] * block[2]
-    if min(block) < 1 or threads > MOST_THREADS or block[2] > 64:
-        raise ArgumentError(f"{kernel}: a block of {block} threads; must be between 1 and {MOST_THREADS}")
-    if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) >= 1 << 16:
-        raise ArgumentError(f"{kernel}: a grid of {grid} blocks; the limits are 2147483647, 65535, 65535")
 
 
 def _dim(index: _Index) -> Dim:

@@ -88,13 +88,7 @@ class LocalEvaluator(ABC):
     def work(self, task: Task) -> Work:
         """Return what a call of the reference must move (bytes) and compute (FLOPs). Raises TaskError."""
         with self.sessions.computing():
-            oracle = self.sessions.open(task).oracle
-        return Work(
-            input_bytes=oracle.input_bytes,
-            weight_bytes=oracle.weight_bytes,
-            output_bytes=oracle.output_bytes,
-            flops=oracle.flops,
-        )
+            return self.sessions.open(task).oracle.work
 
     def audit(self, task: Task) -> list[str]:
         """Return what is wrong with a reference: work that it could leave out. Raises TaskError."""

@@ -15,7 +15,7 @@ _PATIENCE = 8  # jobs on a task that is at hand that may go before a waiting one
 _LOOK_S = 1.0  # seconds between two looks at jobs that wait for a device
 
 
-class Fit(Enum):
+class JobFit(Enum):
     """Fitness of a job for a slot."""
 
     never = 0
@@ -78,7 +78,7 @@ class JobQueue:
             self._under_way -= 1
             self._changed.notify_all()
 
-    def take(self, fit: Callable[[Job], Fit], ended: Callable[[], bool] = lambda: False) -> Job | None:
+    def take(self, fit: Callable[[Job], JobFit], ended: Callable[[], bool] = lambda: False) -> Job | None:
         """Return the job to do next; rather one that is at hand, but not for ever. See `done` and `put_back`.
 
         `fit`: of a job to the slot that asks. None once the queue is closed and all jobs are done, or the
@@ -94,18 +94,18 @@ class JobQueue:
                 self._changed.wait(_LOOK_S if self._clients else None)
             return None
 
-    def _chosen(self, fit: Callable[[Job], Fit]) -> tuple[str, int] | None:
+    def _chosen(self, fit: Callable[[Job], JobFit]) -> tuple[str, int] | None:
         """Return a client and the place of its job; None if none of them is for this slot now."""
         jobs = [
             (client, place, fit(job))
             for client, waiting in self._clients.items()
             for place, job in enumerate(waiting)
         ]
-        own = [(client, place) for client, place, how in jobs if how in (Fit.well, Fit.at_hand)]
+        own = [(client, place) for client, place, how in jobs if how in (JobFit.well, JobFit.at_hand)]
         if not own:
             return None
         if self._passed_over < _PATIENCE:
-            at_hand = next(((client, place) for client, place, how in jobs if how is Fit.at_hand), None)
+            at_hand = next(((client, place) for client, place, how in jobs if how is JobFit.at_hand), None)
             if at_hand is not None:
                 self._passed_over = 0 if at_hand == own[0] else self._passed_over + 1
                 return at_hand

@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator.device_slots import DeviceSlots
 from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
-from kernelwright.kernelbench.evaluator.job_queue import Fit, Job, JobOutcome, JobQueue
+from kernelwright.kernelbench.evaluator.job_queue import Job, JobFit, JobOutcome, JobQueue
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import Measurement
 from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
@@ -199,14 +199,14 @@ class EvaluationPool:
                     continue
                 self._tell(device, job, came)
 
-    def _fit(self, device: DeviceSlots, job: Job) -> Fit:
+    def _fit(self, device: DeviceSlots, job: Job) -> JobFit:
         others = self._others(device, job)
         if others and device.name in job.failed_on:
-            return Fit.never
+            return JobFit.never
         if device.holds(job.task):
-            return Fit.at_hand
+            return JobFit.at_hand
         waits = time.monotonic() - job.since < _STAY_S
-        return Fit.not_yet if waits and any(other.holds(job.task) for other in others) else Fit.well
+        return JobFit.not_yet if waits and any(other.holds(job.task) for other in others) else JobFit.well
 
     def _others(self, device: DeviceSlots, job: Job) -> list[DeviceSlots]:
         """Return the other devices that work and that a job has not failed on."""

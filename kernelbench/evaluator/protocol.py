@@ -59,8 +59,8 @@ class Protocol(Record):
     effort: Effort = EFFORTS["full"]
     block_s: float = 0.05  # what a block of N calls should take at least
     max_calls: int = 64  # N at most
-    inputs_bytes: int = 1 << 30  # all input slots together
-    outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
+    inputs_bytes: int = 1 << 30  # all input slots together, on a CPU; for a GPU see `memory.budget`
+    outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends, on a CPU
     caches: Literal["cold", "hot"] = "cold"
     arrivals_per_s: PositiveFloat | None = None  # one by one, after pauses of its inverse on average
     sanitize: str | None = None  # a tool of compute-sanitizer's that a candidate must withstand before timing

@@ -9,7 +9,7 @@ from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.processes.worker_handle import NotStopped
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits, Measurement, Protocol
-from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, DeviceFull
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, NoDeviceMemory
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.sessions import Sessions
@@ -87,7 +87,7 @@ class Referee(LocalEvaluator):
         while True:
             try:
                 found = Trial(self.sessions, task, candidate, measurement).evaluation()
-            except DeviceFull:
+            except NoDeviceMemory:
                 if not self.sessions.evict():
                     raise
                 continue

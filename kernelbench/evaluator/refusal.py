@@ -25,6 +25,11 @@ def printable(text: str, longest: int = _LONGEST) -> str:
     return kept if len(kept) <= longest else kept[: longest - 1] + "…"
 
 
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception; for a full GPU, without what torch says of its allocator."""
+    return str(error).partition(" Including non-PyTorch memory")[0]
+
+
 class Refused(Exception):  # noqa: N818 - the outcome, not an error
     """The candidate's evaluation ends here, with this verdict."""
 
@@ -34,17 +39,18 @@ class Refused(Exception):  # noqa: N818 - the outcome, not an error
         super().__init__(self.reason)
 
 
-class DeviceFull(InfrastructureError):  # noqa: N818 - what happened
-    """A GPU has too little memory left for a session or for one of its workers."""
+class NoDeviceMemory(InfrastructureError):  # noqa: N818 - what happened
+    """A GPU has too little memory left, for an oracle or for one of its workers."""
 
 
 class BaselineFailed(InfrastructureError):  # noqa: N818 - what happened
     """A baseline failed while it was timed; it has been dropped."""
 
-    def __init__(self, name: str, why: str) -> None:
+    def __init__(self, name: str, why: str, memory: bool = False) -> None:
+        """`memory`: it says that there was none left."""
         super().__init__(
             f"the baseline {name} failed while it was timed: {printable(why)}",
-            "retry the evaluation",
+            "reduce the sizes with --set" if memory else "retry the evaluation",
         )
         self.name = name
 

@@ -2,21 +2,21 @@
 
 import contextlib
 import fcntl
-import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import OracleClient
-from kernelwright.kernelbench.evaluator.memory.layout import DEVICE_ALIGNMENT, unpack_outputs
-from kernelwright.kernelbench.evaluator.processes.shared_memory import Outputs
+from kernelwright.kernelbench.evaluator.block import Block, PrematureLaunch
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import OracleClient, OutputSample
+from kernelwright.kernelbench.evaluator.footprint import Footprint
+from kernelwright.kernelbench.evaluator.memory.budget import DeviceBudget, HostBudget, on_device, on_host
+from kernelwright.kernelbench.evaluator.memory.layout import unpack_outputs
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelwright.kernelbench.evaluator.protocol import Limits, Protocol
-from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused, printable
+from kernelwright.kernelbench.evaluator.protocol import BASELINES, Limits, Protocol
+from kernelwright.kernelbench.evaluator.refusal import CallFailed, NoDeviceMemory, Refused, printable
 from kernelwright.kernelbench.records import TRAFFIC, Target, Task, Verdict
 
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
@@ -28,50 +28,10 @@ _MODES = {
     TRAFFIC: TRAFFIC,
 }
 _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
-_PROCESS_BYTES = 1 << 29  # of a worker, beside its outputs
-_CONTEXT_BYTES = 1 << 29  # of a GPU, that a process takes for CUDA's context and its libraries' code
-_SPARE_OF_GPU = 16  # of its memory, one part in so many is for what a candidate takes beyond its heap
-_HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
-_CALLS_ON_GPU = 32  # times as many, which take microseconds each
+CALLS_ON_GPU = 16  # times as many: launching takes microseconds
+_WORKERS = 1 + len(BASELINES)  # on a GPU at a time: the candidate and the usual baselines
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
-# Of its memory, for the inputs, or outputs, of one worker. A worker takes 3.25 times that, the oracle twice
-# and what it holds of each worker's outputs: two slots of four baselines take 46 times.
-_SHARE_OF_GPU = 56
-_SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker's outputs
 _OVERHEAD_CALLS = 64
-_SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
-
-
-@dataclass(frozen=True)
-class Block:
-    """Result of a block of calls: the referee's seconds and where each call's outputs lie.
-
-    `waited_s`: what the worker's threads waited for a CPU meanwhile. Calls that came one by one, in
-    `messages` of their own, leave the outputs of the last one only.
-    """
-
-    seconds: float
-    waited_s: float
-    outputs: Outputs
-    messages: int = 1
-    device_s: float = math.nan  # by the worker's own account
-
-    def followed_by(self, other: "Block") -> "Block":
-        return Block(
-            self.seconds + other.seconds,
-            self.waited_s + other.waited_s,
-            other.outputs,
-            self.messages + other.messages,
-            self.device_s + other.device_s,
-        )
-
-
-class PrematureLaunch(Exception):  # noqa: N818 - what happened
-    """Something ran on a GPU between the coming of a worker's inputs and its being asked."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self.worker = worker
 
 
 class TaskSession:
@@ -90,6 +50,7 @@ class TaskSession:
         self.protocol, self.limits = protocol, limits
         self.vary_weights = vary_weights
         self.chip: str | None = None  # that host code is told of where there is no GPU; None: any
+        self.others_parked: Callable[[], bool] = lambda: False  # sessions that can make way on a GPU
         self.unread: list[str] = []  # weights that no output depends on, so that candidates may lack them
         self.kernel_s = 0.0
         self.compile_s: dict[str, float] = {}
@@ -106,15 +67,14 @@ class TaskSession:
             raise
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
-        self.calls = self._calls_per_block()
-        self.slots = self._slots_per_call * self.calls
-        # Where it is full, a GPU's driver has more.
-        self._heap_bytes = sum(self._room_bytes(2 * self.calls)) * 5 // 4 + _HEAP_BYTES
-        aside = 2 * self.calls * sum(t.element_bytes + DEVICE_ALIGNMENT for t in self.oracle.outputs)
+        self.budget = self._budget()
+        self.footprint = Footprint(self.oracle, self.budget, self._running)
+        self.calls, self.slots = self.budget.calls, self.budget.slots
+        self.most_calls = self.budget.block  # of a block: 2N, or one
         cache_bytes = target.fingerprint.last_level_cache_bytes
         try:
             with pool.timing_lock.exclusive() if self._on_gpu else contextlib.nullcontext():
-                self.oracle.share(self.slots, self._heap_bytes, aside, cache_bytes)
+                self.oracle.share(self.budget, cache_bytes)
         except BaseException:
             self.close()
             raise
@@ -124,77 +84,29 @@ class TaskSession:
         """True if anything can still be evaluated."""
         return self.oracle.alive
 
-    def memory_bytes(self) -> int:
-        """Memory of its oracle and its baselines."""
-        return self.oracle.memory_bytes + self._baselines_bytes()
-
-    def lacking_bytes(self, workers: int) -> int:
-        """Memory that so many workers, baselines among them, may take beyond what its baselines have."""
-        return workers * (self._heap_bytes + _PROCESS_BYTES) - self._baselines_bytes()
-
-    def device_bytes(self) -> int:
-        """Memory of the GPU that its oracle and its baselines have; 0 on the CPU."""
-        if not self._on_gpu:
-            return 0
-        return self.oracle.device_bytes() + (1 + len(self._running())) * _CONTEXT_BYTES
-
-    def lacking_device_bytes(self, workers: int) -> int:
-        """Memory of the GPU that so many workers, baselines among them, need and that is not free.
-
-        0 on the CPU, and where there is enough.
-        """
-        if not self._on_gpu:
-            return 0
-        more = max(0, workers - len(self._running()))
-        lent = self._heap_bytes + self.oracle.inputs.slot_bytes * self.slots
-        spare = self.target.fingerprint.memory_bytes // _SPARE_OF_GPU
-        return max(0, more * (lent + _CONTEXT_BYTES) + spare - self.oracle.free_device_bytes())
-
-    def _baselines_bytes(self) -> int:
-        return sum(worker.memory_bytes for worker in self._running())
-
     def _running(self) -> list[Worker]:
         """Return the baselines that are up."""
         return [worker for worker in self._baselines.values() if worker is not None and worker.alive]
 
-    def _calls_per_block(self) -> int:
-        protocol = self.protocol
-        by_time = -(-protocol.block_s // max(self.oracle.call_s, 1e-6))
-        slots_bytes = self._slots_per_call * self.oracle.inputs.slot_bytes
-        by_inputs = self._budget(protocol.inputs_bytes) // max(1, slots_bytes)
-        by_outputs = self._budget(protocol.outputs_bytes) // max(1, 2 * self.oracle.output_bytes)
-        most = protocol.max_calls * (_CALLS_ON_GPU if self._on_gpu else 1)
-        return int(max(1, min(by_time, by_inputs, by_outputs, most)))
+    def _budget(self) -> HostBudget | DeviceBudget:
+        """Calls of a block and their memory; N is as many as take `Protocol.block_s`, if there is room."""
+        protocol, memory = self.protocol, self.target.fingerprint.memory_bytes
+        by_time = int(-(-protocol.block_s // max(self.oracle.call_s, 1e-6)))
+        most = min(by_time, protocol.max_calls * (CALLS_ON_GPU if self._on_gpu else 1))
+        if not self._on_gpu:
+            return on_host(self.oracle.sizes, memory, most, protocol.inputs_bytes, protocol.outputs_bytes)
+        # A candidate's second process runs beside the first, where that takes nothing from the blocks.
+        fewer, more = (on_device(self.oracle.sizes, memory, w, most) for w in (_WORKERS, _WORKERS + 1))
+        return more if more.fits and more.calls == fewer.calls else fewer
 
     @property
-    def _slots_per_call(self) -> int:
-        """Slots for a block of 2N calls, with a third more on a CPU to choose from, by the N of a block."""
-        return 2 if self._on_gpu else 3
+    def one_process(self) -> bool:
+        """True if there is no memory for a candidate's second process beside the first."""
+        return isinstance(self.budget, DeviceBudget) and self.budget.workers <= _WORKERS
 
     @property
     def _on_gpu(self) -> bool:
         return self.target.device != "cpu"
-
-    def _budget(self, nbytes: int) -> int:
-        """Memory for inputs or outputs: less on a small machine, more on a GPU, where calls are short."""
-        whole = self.target.fingerprint.memory_bytes
-        if self._on_gpu:
-            return max(nbytes, whole // _SHARE_OF_GPU)
-        return min(nbytes, whole // _SHARE_OF_MACHINE)
-
-    def _room_bytes(self, calls: int) -> list[int]:
-        """Return the pieces of memory for the outputs of a block of `calls`, and some more.
-
-        A small output that is kept splits the piece that a large temporary was in, so that the next call's
-        takes new memory: there is a piece as large as the largest tensor for every call, as far as they go.
-        """
-        outputs = [t.element_bytes for t in self.oracle.outputs]
-        budget = self._budget(self.protocol.outputs_bytes)
-        most = budget // max(1, self.oracle.output_bytes)
-        kept = max(calls, min(calls + _SPARE_CALLS, most))
-        largest = max([*outputs, *(t.element_bytes for t in self.oracle.inputs.tensors)])
-        left = max(0, budget // 2 - kept * self.oracle.output_bytes)
-        return kept * outputs + min(calls, left // largest) * [largest]
 
     def load(
         self,
@@ -240,7 +152,7 @@ class TaskSession:
             except WorkerDied as error:
                 mapped = {"error": error}
             if not mapped.get("ok"):
-                raise InfrastructureError(
+                raise (NoDeviceMemory if self._on_gpu else InfrastructureError)(
                     f"no memory for a worker's inputs and weights: {printable(str(mapped.get('error')))}",
                     "reduce the sizes, or free some memory",
                 )
@@ -267,7 +179,7 @@ class TaskSession:
 
         None where torch.compile cannot do it, or has generated the same code for a mode before (`same_code`).
 
-        Raises InfrastructureError when there is no eager one.
+        Raises InfrastructureError when there is no eager one, and NoDeviceMemory where others can make way.
         """
         held = self._baselines.get(mode)
         if held is not None and not held.alive:  # killed between two evaluations
@@ -275,7 +187,9 @@ class TaskSession:
         if mode not in self._baselines:
             try:
                 self._baselines[mode] = self._start_baseline(mode)
-            except (WorkerDied, WorkerTimeout) as error:
+            except (WorkerDied, WorkerTimeout, NoDeviceMemory) as error:
+                if isinstance(error, NoDeviceMemory) and (mode == "eager" or self.others_parked()):
+                    raise
                 if mode == "eager":  # not remembered: the next evaluation may start one
                     raise InfrastructureError(
                         f"the eager baseline failed: {error}", "try again, or reduce the sizes"
@@ -351,7 +265,7 @@ class TaskSession:
         """
         try:
             worker.thaw()
-            worker.request({"do": "prepare", "room_bytes": self._room_bytes(calls)}, self.call_limit_s)
+            worker.request({"do": "prepare", "room_bytes": self.budget.room_bytes(calls)}, self.call_limit_s)
             worker.freeze()
             if self._timed_on_gpu:
                 self.synchronize(worker)
@@ -383,13 +297,19 @@ class TaskSession:
         seeds: Sequence[int | None],
         strict: bool = False,
         flush: bool = True,
+        whole: Collection[int] | None = None,
+        part: OutputSample | None = None,
     ) -> Block:
         """Run one block of calls on the referee's clock; the worker is stopped before and after.
 
         A block ends when the worker is stopped, so that whatever it has put off counts, and what a signal
         does not interrupt. While it is timed on a GPU it ends instead when the device is idle.
 
-        Without `flush`, caches are left as they are.
+        Without `flush`, caches are left as they are. `whole`: the calls whose outputs will be compared, None
+        for all; `part`: what else will be.
+
+        A worker whose outputs lie elsewhere is lent memory for copies, and runs the block again, unless it is
+        `strict`: it has seen the inputs.
 
         Raises CallFailed with runtime_error, timeout, wrong_output or cheating, and if it is `strict`
         PrematureLaunch where something ran on a GPU before the worker was asked.
@@ -419,9 +339,11 @@ class TaskSession:
             raise CallFailed(Verdict.timeout, reason) from None
         waited_s += worker.waited_s()
         self.kernel_s += seconds
+        if answer[:2] == b"FN" and not strict and self._lend(worker):
+            return self.run(worker, slots, seeds, strict, flush, whole, part)
         if answer[:1] != b"D":
             verdict = Verdict.wrong_output if answer[1:2] == b"O" else Verdict.runtime_error
-            raise CallFailed(verdict, answer[2:].decode(errors="replace"), memory=answer[1:2] == b"M")
+            raise CallFailed(verdict, answer[2:].decode(errors="replace"), memory=answer[1:2] in (b"M", b"N"))
         try:
             outputs, device_s = unpack_outputs(answer[1:])
         except ValueError as error:
@@ -431,9 +353,22 @@ class TaskSession:
         try:
             # The device's clock is read by the worker: it only corroborates, and the slower one counts.
             seconds = max(seconds, device_s) if device_s < limit else seconds
-            return Block(seconds, waited_s, memory.held(worker, outputs), device_s=device_s)
+            chosen = outputs if whole is None else [outputs[call] for call in whole]
+            parts = part.of(outputs) if part is not None else []
+            memory.hold(worker, outputs, [output for call in chosen for output in call] + parts)
+            return Block(seconds, waited_s, outputs, device_s=device_s)
         except Refused as refusal:
             raise CallFailed(refusal.verdict, refusal.reason) from None
+
+    def _lend(self, worker: Worker) -> bool:
+        """Lend a worker memory for outputs that lie elsewhere, if it has none yet. Raises CallFailed."""
+        try:
+            return self.oracle.memory.lend(worker, self.call_limit_s)
+        except (WorkerDied, WorkerTimeout) as error:
+            raise CallFailed(Verdict.runtime_error, str(error)) from None
+        except NoDeviceMemory:
+            reason = "its outputs lie elsewhere, and there is no memory for copies; let torch allocate them"
+            raise CallFailed(Verdict.runtime_error, reason) from None
 
     @property
     def call_limit_s(self) -> float:
@@ -474,7 +409,8 @@ class TaskSession:
 
     def not_alone(self) -> InfrastructureError:
         return InfrastructureError(
-            f"something else is running on {self.target.device}", "let kernelwright have the device to itself"
+            f"another process's kernels are running on {self.target.device}",
+            "end that process (`nvidia-smi` lists it), or use another device",
         )
 
     def give_input(self, worker: Worker) -> None:

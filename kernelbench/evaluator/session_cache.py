@@ -72,7 +72,7 @@ class SessionCache:
         if not self._most_bytes or not session.alive:
             return None
         try:
-            return session.memory_bytes(), session.device_bytes()
+            return session.footprint.host_bytes(), session.footprint.device_bytes()
         except KernelwrightError:
             return None
 
@@ -94,6 +94,10 @@ class SessionCache:
             session, *_ = self._sessions.pop(0)
         session.close(within_s)
         return True
+
+    def holds_any(self) -> bool:
+        with self._lock:
+            return bool(self._sessions)
 
     def holds(self, task: Task) -> bool:
         with self._lock:

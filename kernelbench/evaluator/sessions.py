@@ -19,20 +19,29 @@ called with a `processes.channel.Channel`.
 
 import time
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from kernelwright.kernelbench.errors import InfrastructureError, KernelwrightError
 from kernelwright.kernelbench.evaluator import faults
 from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits, Protocol
-from kernelwright.kernelbench.evaluator.refusal import DeviceFull
+from kernelwright.kernelbench.evaluator.refusal import NoDeviceMemory
 from kernelwright.kernelbench.evaluator.sandbox import process_tree
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.timing.target import describe_chip, describe_gpu, detect_target
 from kernelwright.kernelbench.records import Environment, Target, Task
 
-_LATELY_S = 300.0  # after which ceilings that are nearly reached are measured again
+_LATELY_S = 300.0  # after which ceilings in doubt are measured once more where the machine was busy
+
+
+@dataclass
+class _Machine:
+    """Measurements of the machine, which siblings have in common."""
+
+    target: Target | None = None
+    measured_again_at: float | None = None  # on the monotonic clock
 
 
 class Sessions:
@@ -54,35 +63,41 @@ class Sessions:
         self.pool, self.protocol, self.limits, self.chip = pool, protocol, limits, chip
         self._cache = cache or SessionCache()
         self._session: TaskSession | None = None
-        self._target: Target | None = None
-        self._measured_at = -_LATELY_S
+        self._machine = _Machine()
 
     def sibling(self, cache: SessionCache | None = None) -> "Sessions":
         """Sessions for another thread, whose processes are forked from the same one. To be closed first."""
-        return Sessions(self.pool, self.protocol, self.limits, cache, self.chip)
+        sibling = Sessions(self.pool, self.protocol, self.limits, cache, self.chip)
+        sibling._machine = self._machine
+        return sibling
 
     @property
     def target(self) -> Target:
         """The machine with its ceilings, measured on first use."""
-        if self._target is None:
+        machine = self._machine
+        if machine.target is None:
             with self.pool.timing_lock.exclusive(), faults.of_the_machine():
-                self._target = detect_target(self.pool, self.pool.device)
-        return self._target
+                machine.target = machine.target or detect_target(self.pool, self.pool.device)
+        return machine.target
 
     def describe_chip(self) -> str:
         """Return the name of the GPU's chip. Raises MissingPrerequisite without such a GPU."""
         with self.computing(), faults.of_the_machine():
             return describe_chip(self.pool)
 
-    def measure_again(self, unless_lately: bool = False) -> Target:
+    def measure_again(self) -> Target:
         """Return the target with its ceilings raised to what the machine shows now, if that is more."""
-        now = time.monotonic()
-        if unless_lately and now - self._measured_at < _LATELY_S:
-            return self.target
-        self._measured_at = now
+        self._machine.measured_again_at = time.monotonic()
         with self.pool.timing_lock.exclusive():
-            self._target = detect_target(self.pool, self.pool.device, again=True)
-        return self._target
+            self._machine.target = detect_target(self.pool, self.pool.device, again=True)
+        return self._machine.target
+
+    def measure_again_once(self) -> Target:
+        """Measure again unless that was done: the second time tells no more, if the machine was not busy."""
+        before, target = self._machine.measured_again_at, self.target
+        if before is not None and (not target.ceilings.busy or time.monotonic() - before < _LATELY_S):
+            return target
+        return self.measure_again()
 
     @property
     def environment(self) -> Environment:
@@ -108,7 +123,7 @@ class Sessions:
         with self.computing(), faults.of_the_machine():
             self.release()
             self._session = self._cache.take(task, vary_weights) or self._begun(task, vary_weights)
-            self._session.chip = self.chip
+            self._session.chip, self._session.others_parked = self.chip, self._cache.holds_any
         return self._session
 
     def _begun(self, task: Task, vary_weights: bool) -> TaskSession:
@@ -116,7 +131,7 @@ class Sessions:
         while True:
             try:
                 return TaskSession(self.pool, self.target, task, self.protocol, self.limits, vary_weights)
-            except DeviceFull:
+            except NoDeviceMemory:
                 if not self.evict():
                     raise
 
@@ -128,8 +143,9 @@ class Sessions:
     def make_room(self, session: TaskSession, workers: int) -> None:
         """Evict cached sessions to make room for the memory that so many workers of this one may take."""
         if self._cache.has_room:
-            self._cache.evict(session.lacking_bytes(workers))
-            self._cache.evict_on_device(lambda: session.lacking_device_bytes(workers))
+            self._cache.evict(session.footprint.wanted_bytes(workers))
+            on_device = workers if session.one_process else workers + 1  # with a candidate's second process
+            self._cache.evict_on_device(lambda: session.footprint.lacking_device_bytes(on_device))
 
     def evict(self) -> bool:
         """Close the cached session that was used longest ago; False if there is none."""

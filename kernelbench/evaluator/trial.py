@@ -164,7 +164,7 @@ class Trial:
         assert self.timings is not None
         candidate_us = self.timings.time_us("candidate").median
         if near_ceilings(session, self.sessions.target, candidate_us):
-            self.sessions.measure_again(unless_lately=True)
+            self.sessions.measure_again_once()
         if implausible(session, candidate_us) is not None:
             # The ceilings may have been measured while the machine was busy.
             session.target = self.sessions.measure_again()

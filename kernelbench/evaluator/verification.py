@@ -22,7 +22,7 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
     families = [name for name in session.protocol.families if name != "perturbed"]
     families += ["varied"] * session.oracle.constants
     _CHANCE.shuffle(families)
-    at_once = max(1, min(2 * session.calls - 1, session.slots))
+    at_once = max(1, min(session.most_calls - 1, session.slots))
     session.oracle.begin()
     seen = _Seen()
     slots: list[int] = []
@@ -96,19 +96,22 @@ def _check_block(
     decides: bool = False,
 ) -> None:
     """Fill the slots, run them, the first of them twice, and compare every call."""
-    session.prepare(worker, len(slots) + 1)
+    at_once = len(slots) < session.most_calls  # whether there is memory for a further call
+    session.prepare(worker, len(slots) + at_once)
     for slot, family in zip(slots, families, strict=True):
         session.oracle.fill([slot], family)
     seeds = session.oracle.call_seeds(len(slots))
-    seeds.append(seeds[0])
-    block = session.run(worker, [*slots, slots[0]], seeds)
+    block = session.run(worker, [*slots, *slots[:at_once]], [*seeds, *seeds[:at_once]])
     session.check_inputs(worker, slots)
     for call, (slot, family) in enumerate(zip(slots, families, strict=True)):
         expected = session.oracle.expect(slot, seeds[call], rate=True)
         if not expected["usable"]:
             continue  # a family on which the reference itself is not defined
-        result = session.oracle.compare(worker, block.outputs, call)
-        again = session.oracle.compare(worker, block.outputs, len(slots)) if call == 0 else result
+        result = again = session.oracle.compare(worker, block.outputs, call)
+        if call == 0 and at_once:
+            again = session.oracle.compare(worker, block.outputs, len(slots))
+        elif call == 0:
+            again = _run_again(session, worker, slot, seeds[0])
         both = (result, again)
         if not decides and all(each.within_budget or each.doubtful for each in both):
             if not all(each.within_budget for each in both):
@@ -119,6 +122,14 @@ def _check_block(
         elif not result.within_budget:
             raise Refused(Verdict.wrong_output, f"family {family}: {describe(result)}")
         seen.add(family, max(each.error or 0.0 for each in both), expected["reference_error"])
+
+
+def _run_again(session: TaskSession, worker: Worker, slot: int, seed: int | None) -> CallComparison:
+    """Compare another call on inputs that are there, in a block of its own."""
+    session.prepare(worker, 1)
+    block = session.run(worker, [slot], [seed])
+    session.check_inputs(worker, [slot])
+    return session.oracle.compare(worker, block.outputs, 0)
 
 
 def describe(result: CallComparison) -> str:

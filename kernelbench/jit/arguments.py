@@ -13,6 +13,7 @@ from kernelwright.kernelbench.jit.signature import INTEGERS, Parameter
 
 Converter = Callable[[Any], Any]
 
+MOST_FLOAT = 3.4028234663852886e38  # of float32; beyond, a C float is infinite
 # Other subclasses (fake, distributed, lazy) hold no plain memory behind their data pointer.
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -51,7 +52,7 @@ DTYPES: dict[str, frozenset[torch.dtype]] = {
 def converter(function: str, parameter: Parameter, device: str = "cpu") -> Converter:
     """Return the check and conversion for one parameter; its result suits the parameter's ctypes type.
 
-    `device`: the type of the device that tensors must be on. A tensor that requires grad is accepted:
+    `device`: the one that tensors must be on, "cpu" or "cuda:0". A tensor that requires grad is accepted:
     autograd does not see the call, which is the caller's business. The converter raises ArgumentError on
     anything that does not fit.
     """
@@ -62,7 +63,7 @@ def converter(function: str, parameter: Parameter, device: str = "cpu") -> Conve
         return _pointer(where, parameter.type, device)
     if parameter.type in INTEGERS:
         return _integer(where, parameter.type)
-    return _boolean(where) if parameter.type == "bool" else _floating(where)
+    return _boolean(where) if parameter.type == "bool" else _floating(where, parameter.type)
 
 
 def integer_range(type_: str) -> tuple[int, int]:
@@ -109,8 +110,8 @@ def _why_no_pointer(value: Any, dtypes: frozenset[torch.dtype] | None, device: s
         return f"expected a tensor, got {kind}{hint}"
     if type(value) not in PLAIN:
         return f"expected a plain torch.Tensor, got the subclass {kind}"
-    if value.device.type != device:
-        return f"expected a tensor on the {device}, got one on {value.device}"
+    if str(value.device) != device:
+        return f"expected a tensor on {device}, got one on {value.device}"
     if dtypes is not None and value.dtype not in dtypes:
         expected = " or ".join(sorted(str(dtype) for dtype in dtypes))
         return f"expected a tensor of {expected}, got {value.dtype}"
@@ -141,11 +142,11 @@ def _integer(where: str, type_: str) -> Converter:
     return convert
 
 
-def _floating(where: str) -> Converter:
+def _floating(where: str, type_: str) -> Converter:
     def convert(value: Any) -> float:
         if type(value) is not bool and isinstance(value, Real):  # int and numpy's numbers too
             try:
-                return float(value)
+                return ctypes.c_float(float(value)).value if type_ == "float" else float(value)
             except OverflowError:
                 raise ArgumentError(f"{where}: got an integer too large for a floating number") from None
         hint = "; pass float(x) or x.item()" if isinstance(value, torch.Tensor) else ""

@@ -2,6 +2,8 @@
 
 Exception
 ├── BuildError           the source, a flag or the cache folder; `str(e)` is the part worth reading
+├── RuntimeError
+│   └── LaunchError      one line: a GPU's driver does not load or launch a kernel, in its words
 └── TypeError
     └── ArgumentError    one line: function, parameter, expected, got
 """
@@ -16,6 +18,10 @@ _LINKER = re.compile(r"undefined reference to|multiple definition of|cannot find
 
 class ArgumentError(TypeError):
     """A call of a compiled function whose arguments do not fit its C parameters."""
+
+
+class LaunchError(RuntimeError):
+    """A kernel that the GPU's driver did not load or launch."""
 
 
 class BuildError(Exception):

@@ -30,7 +30,7 @@ class CppLibrary:
     """A loaded shared object; each of its extern "C" functions is an attribute (see `dir(lib)`)."""
 
     def __init__(self, path: Path, signatures: dict[str, Signature]) -> None:
-        from kernelwright.kernelbench.jit.callplan import bind
+        from kernelwright.kernelbench.jit.callplan import bind, typed
 
         try:
             loaded = ctypes.CDLL(str(path))
@@ -39,7 +39,7 @@ class CppLibrary:
         self._path = path
         # A declaration is not a definition: only what the library exports is there to be called.
         self._functions = {
-            name: bind(s, loaded[name]) for name, s in signatures.items() if hasattr(loaded, name)
+            name: bind(s, typed(loaded[name], s)) for name, s in signatures.items() if hasattr(loaded, name)
         }
         if not self._functions:
             raise BuildError('the library exports no extern "C" function')

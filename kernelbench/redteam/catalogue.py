@@ -39,9 +39,8 @@ class Exercise:
 
     def fits(self, device: str) -> bool:
         """Return True if it can run on a device: some need a GPU, and those with C++ of their own a CPU."""
-        if device == "cpu":
-            return self._field("Device") != "cuda"
-        return self.candidate.language == "torch"
+        needs_gpu = self._field("Device") == "cuda"
+        return not needs_gpu if device == "cpu" else needs_gpu or self.candidate.language == "torch"
 
     @property
     def stopped(self) -> str:
@@ -79,7 +78,12 @@ class Exercise:
 
 
 def catalogue(names: Sequence[str] = (), device: str = "cpu") -> list[Exercise]:
-    """Return all exercises for a device, or those named by name or family.
+    """Return all exercises for a device, or those named by name or family. Raises UsageError."""
+    return [exercise for exercise in named(names) if exercise.fits(device)]
+
+
+def named(names: Sequence[str] = ()) -> list[Exercise]:
+    """Return all exercises, for whatever device, or those named by name or family.
 
     Raises UsageError for an unknown name.
     """
@@ -89,4 +93,4 @@ def catalogue(names: Sequence[str] = (), device: str = "cpu") -> list[Exercise]:
         if not any(name in (exercise.name, exercise.family) for exercise in found):
             families = ", ".join(dict.fromkeys(exercise.family for exercise in found))
             raise UsageError(f"unknown cheat '{name}'", f"use the name of a cheat, or one of {families}")
-    return [e for e in found if e.fits(device) and (not names or e.name in names or e.family in names)]
+    return [e for e in found if not names or e.name in names or e.family in names]

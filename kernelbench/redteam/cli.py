@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelwright.kernelbench.cli import Hot, Json, Server, TargetName, check_protocol, check_target
-from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.errors import InfrastructureError, UsageError
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Limits, Protocol, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Evaluation
-from kernelwright.kernelbench.redteam.catalogue import Exercise, catalogue
+from kernelwright.kernelbench.redteam.catalogue import Exercise, named
 
 # Verdicts are wanted, not digits.
 EFFORT = Effort(rounds=6, processes=2, most_processes=3, half_width=0.1, timing_s=10)
@@ -35,7 +35,13 @@ def redteam(
     device = check_target(target)
     _, asked = check_protocol(None, 0.0, "quick", "hot" if hot else "cold", server, device)
     protocol = PROTOCOL.model_copy(update={"caches": asked.caches, "arrivals_per_s": asked.arrivals_per_s})
-    exercises = catalogue(names or (), device)
+    all_named = named(names or ())
+    exercises = [exercise for exercise in all_named if exercise.fits(device)]
+    untried = [exercise.name for exercise in all_named if exercise not in exercises]
+    why_untried = "they need a GPU" if device == "cpu" else "they are C++ for a CPU"
+    if not exercises:
+        other = "cuda:0" if device == "cpu" else "cpu"
+        raise UsageError(f"nothing to try on {device}: {why_untried}", f"use --target {other}")
     log = Console(stderr=True, highlight=False)
     found: dict[Exercise, Evaluation] = {}
     failed: dict[Exercise, str] = {}  # no verdict, and why
@@ -53,9 +59,11 @@ def redteam(
     if as_json:
         records = [_record(e, found[e]) for e in exercises if e in found]
         unjudged = {exercise.name: why for exercise, why in failed.items()}
-        print(json.dumps({"schema": 1, "exercises": records, "failed": unjudged}))
+        print(json.dumps({"schema": 1, "exercises": records, "failed": unjudged, "untried": untried}))
     else:
         _show(exercises, found, failed)
+        if untried:
+            log.print(f"not tried, for {why_untried}: {', '.join(untried)}", markup=False)
         for layer in off:
             log.print(f"off on this machine: {layer.name}: {layer.why}", markup=False)
     return 0 if all(_withstood(e, found) for e in exercises) else 1

@@ -1,5 +1,6 @@
 """The built-in suite: `kernelbench/tasks/level1/softmax.py` is the task `builtin:level1/softmax`."""
 
+import tomllib
 from pathlib import Path
 
 from kernelwright.kernelbench.sources.entry import Entry, level_folders
@@ -13,3 +14,13 @@ def entries(root: Path | None = None) -> list[Entry]:
         for level, folder in level_folders(root or ROOT)
         for path in sorted(folder.glob("[!_.]*.py"))
     ]
+
+
+def gpu_sizes() -> dict[str, dict[str, str]]:
+    """Return the constants that tasks have on a GPU, by their ids: `{"batch_size": "16384"}`."""
+    tables = tomllib.loads((ROOT / "gpu_sizes.toml").read_text())
+    return {
+        f"builtin:{level}/{name}": {constant: repr(value) for constant, value in sizes.items()}
+        for level, table in tables.items()
+        for name, sizes in table.items()
+    }

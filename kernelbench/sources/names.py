@@ -30,13 +30,15 @@ def resolve(
     overrides: Mapping[str, str] | None = None,
     precision: Precision = Precision.task,
     suite: str | None = None,
+    device: str = "cpu",
 ) -> list[Task]:
     """Return the tasks that the names (forms: see the package) and the suite mean, each once, in order.
 
     `suite` is one more name, usually of many tasks: `builtin:level1`, `kernelbench:1`, `tasks.txt`.
     `overrides` maps constants to Python literals; each is set in the tasks that have the constant, over the
-    value set by a list file. A task keeps its id whatever is set in it. `kernelbench_dir` falls back to the
-    environment's KERNELBENCH_DIR.
+    value set by a list file. Where `device` is a GPU ("cuda:0"), a task of the built-in suite has its
+    constants for that (tasks/gpu_sizes.toml) below both. A task keeps its id whatever is set in it, and
+    `Task.overrides` says what is. `kernelbench_dir` falls back to the environment's KERNELBENCH_DIR.
 
     Raises `UnknownTaskError` for an unknown name, `TaskError` for a file that is not a task, `UsageError` for
     an override that is not a literal or fits no task, and for one id that would mean two different tasks,
@@ -51,9 +53,10 @@ def resolve(
     found = [each for name in wanted for each in library.find(name)]
     where = found[0].entry.where if len(found) == 1 else f"the {len(found)} tasks"
     given = distribute([each.source for each in found], overrides or {}, where)
+    sizes = {} if device == "cpu" else builtin.gpu_sizes()
     tasks: dict[str, Task] = {}
     for each, own in zip(found, given, strict=True):
-        task = _task(each, {**each.overrides, **own}, precision)
+        task = _task(each, {**sizes.get(each.entry.id, {}), **each.overrides, **own}, precision)
         before = tasks.setdefault(task.id, task)
         if before != task:
             raise _two_tasks_of_one_id(before, task)

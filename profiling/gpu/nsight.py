@@ -25,6 +25,7 @@ from kernelwright.profiling.selection import Selection, stored
 
 _LIMIT_S, _QUERY_S = 120.0, 60.0  # of all attempts together; of a list of counters
 _MOST_LAUNCHES, _ATTEMPTS = 32, 4
+_PARAMETERS, _RESTRICTED = Path("/proc/driver/nvidia/params"), re.compile(r"RmProfilingAdminOnly: 1\b")
 # As ncu calls the chips of compute capabilities.
 _CHIPS = {"75": "tu102", "80": "ga100", "86": "ga102", "89": "ad102", "90": "gh100", "100": "gb100",
           "120": "gb202"}  # fmt: skip
@@ -53,6 +54,8 @@ class NsightCompute:
 
     def available(self) -> str:
         tool = _tool()
+        if _RESTRICTED.search(_text(_PARAMETERS)):
+            raise Unavailable(_ADMINISTRATORS)
         return f"counters of a GPU's kernels, by {tool} {_version(tool)}"
 
     def read(self, subject: Subject) -> Reading:
@@ -144,6 +147,14 @@ def _tool() -> str:
     if found is None:
         raise NotHere("install Nsight Compute, which comes with the CUDA toolkit, and put ncu on PATH")
     return found
+
+
+def _text(file: Path) -> str:
+    """Return the text of a file that may not be there."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 def _version(tool: str) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from kernelwright.kernelbench import jit
-from kernelwright.profiling.survey.products import Product, Rate, best_flops_s, product_of
+from kernelwright.kernelbench.evaluator.timing.products import Product, product_of
+from kernelwright.profiling.survey.products import Rate, best_flops_s
 from kernelwright.profiling.survey.records import Kind
 
 _FLAGS = ("-mprefer-vector-width=512",)

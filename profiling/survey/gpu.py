@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 
 from kernelwright.kernelbench.evaluator.timing.ceilings import best_seconds
-from kernelwright.profiling.survey.products import Rate, best_flops_s, product_of
+from kernelwright.kernelbench.evaluator.timing.products import product_of
+from kernelwright.profiling.survey.products import Rate, best_flops_s
 from kernelwright.profiling.survey.records import Kind
 
 _REPEATS = 4

@@ -1,48 +1,20 @@
 """Peak of torch's matrix products, on any device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
 from kernelwright.kernelbench.evaluator.timing.ceilings import best_seconds
+from kernelwright.kernelbench.evaluator.timing.products import Product
 
 _SIZE_S = 0.15  # about, for the products of one size; a size of which one takes longer is left out
 _REPEATS = 4, 40  # at least, and at most
-_DTYPES = {
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "int8": torch.int8,
-}
-
-Product = Callable[[int], Callable[[], object]]
 
 
 class Rate(NamedTuple):
     flops_s: float
     path: str  # whose code, and which instructions
-
-
-def product_of(precision: str, device: torch.device) -> Product:
-    """Return a function that prepares a product of square matrices of a given size.
-
-    int8 is `torch._int_mm`, which adds up in int32.
-    """
-    dtype = _DTYPES[precision]
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-
-    def make(size: int) -> Callable[[], object]:
-        if dtype is torch.int8:
-            bytes_a, bytes_b = torch.randint(-127, 128, (2, size, size), dtype=dtype, device=device)
-            return lambda: torch._int_mm(bytes_a, bytes_b)
-        a, b = torch.rand(2, size, size, device=device).to(dtype)
-        product = torch.empty_like(a)
-        return lambda: torch.mm(a, b, out=product)
-
-    return make
 
 
 def best_flops_s(product: Product, sizes: Sequence[int], device: torch.device) -> float:

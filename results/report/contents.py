@@ -113,6 +113,8 @@ class RunReport:
             if environment.arrivals_per_s is not None:
                 pause_s = 1 / environment.arrivals_per_s
                 lines.append(("calls", f"one at a time, after random pauses of {pause_s:.3g} s on average"))
+        if set_constants := self._set_constants():
+            lines.append(("constants", set_constants))
         lines.append(("kernelwright", self.run.kernelwright))
         lines.append(("started", self.run.started))
         others = sum(
@@ -123,6 +125,15 @@ class RunReport:
         if others:
             lines.append(("attention", f"{others} evaluations were made on another machine or toolchain"))
         return lines
+
+    def _set_constants(self) -> str:
+        """Say in how many tasks constants are set, by the sizes for a GPU or on the command line."""
+        changed = [entry.task for entry in self.tasks if entry.task.overrides]
+        if not changed:
+            return ""
+        first, more = changed[0], ", …" if len(changed) > 1 else ""
+        values = " ".join(f"{name}={value}" for name, value in first.overrides.items())
+        return f"set in {len(changed)} of {len(self.tasks)} tasks: {first.id} {values}{more}"
 
     def tables(self) -> list["ReportTable"]:
         """Return the further tables: missing and faster baselines, calibration of predictions, lessons."""

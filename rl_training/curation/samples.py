@@ -70,7 +70,7 @@ def read(runs: Iterable[RunDatabase]) -> SampleSet:
         for entry in run.tasks():
             attempts = run.attempts(entry.task.id)
             reading.attempts += len(attempts)
-            work = work_of(attempts)
+            work = work_of(entry.task, attempts)
             if entry.measures_nothing:
                 reading.dropped["its task measures nothing"] += len(attempts)
                 continue

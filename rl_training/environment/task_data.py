@@ -45,7 +45,7 @@ def tasks_of(run: RunDatabase, language: Language = "cpp") -> Iterator[TaskData]
     target = run.run.target
     for entry in run.tasks():
         attempts = run.attempts(entry.task.id)
-        work = work_of(attempts)
+        work = work_of(entry.task, attempts)
         if entry.measures_nothing or work is None:
             continue
         own = [a for a in attempts if a.candidate.language == language]
@@ -57,12 +57,16 @@ def tasks_of(run: RunDatabase, language: Language = "cpp") -> Iterator[TaskData]
         yield TaskData(task=entry.task, language=language, target=target, work=work, winner=winner)
 
 
-def work_of(attempts: Sequence[RecordedAttempt]) -> Work | None:
+def work_of(task: Task, attempts: Sequence[RecordedAttempt]) -> Work | None:
     """Return the work from a profile, with all moved bytes as input, since prompts give only the sum."""
     for attempt in attempts:
         profile = attempt.profile
         moved = profile.value("minimal_bytes") if profile is not None else None
         flops = profile.value("flops") if profile is not None else None
         if moved is not None and flops is not None:
-            return Work(input_bytes=int(moved), weight_bytes=0, output_bytes=0, flops=int(flops))
+            precision = task.product_precision
+            products = {precision: int(flops)} if precision is not None and flops else {}
+            return Work(
+                input_bytes=int(moved), weight_bytes=0, output_bytes=0, flops=int(flops), products=products
+            )
     return None

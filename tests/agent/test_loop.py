@@ -147,6 +147,21 @@ def test_every_round_is_recorded_and_the_winner_measured_again() -> None:
     assert evaluator.to_beat == [0.0, 1.0, 2.0, None]
 
 
+def test_a_ceiling_that_the_winner_passed_is_in_the_reason_why_it_stopped() -> None:
+    class Profiling(ScriptedEvaluator):
+        def profile(self, task: Task, candidate: Candidate, *_: object, **__: object) -> Profile:
+            light = 1.5 if candidate.source == "1" else 0.5
+            return Profile(metrics=(), bottleneck="compute", speed_of_light=light, ceiling="bf16 products")
+
+    right = Verdict.correct
+    evaluator = Profiling([(right, 1.0), (right, 2.0), (right, 1.5), (right, 1.9)])
+    said = loop(evaluator, Notes(), Always()).optimize(TASK, [])
+    assert (
+        said.startswith("3 rounds; 1.50 times faster")
+        and said.count("the ceiling of bf16 products is wrong") == 1
+    )
+
+
 def test_the_next_best_follows_a_winner_that_fails_the_second_time() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (Verdict.cheating, 0.0), (right, 1.0)])

@@ -89,6 +89,13 @@ def test_it_stops_near_the_speed_of_light() -> None:
     assert RulesJudge().advise(TASK, [measured(candidate(), 100.0, "memory", 0.93)]) is None
 
 
+def test_a_ceiling_that_was_measured_too_low_says_nothing_of_what_is_left() -> None:
+    found = measured(candidate(), 100.0, "memory", 1.4)
+    advice = RulesJudge().advise(TASK, [found])
+    assert advice is not None and advice.predicted_gain > 1 / 1.4
+    assert "the ceiling is wrong" in advice.bottleneck
+
+
 def test_it_stops_where_moves_bring_nothing() -> None:
     history = [measured(candidate(), 100.0, "memory", 0.5)]
     judge, moves = RulesJudge(), len(untried(candidate(), []))

@@ -14,6 +14,7 @@ from kernelwright.agent.search import (
     Stop,
     StopRules,
     best_of,
+    wrong_ceiling,
 )
 from kernelwright.kernelbench.records import (
     Advice,
@@ -68,12 +69,26 @@ def test_near_the_roofline_there_is_nothing_left_to_gain() -> None:
     rules = StopRules(rounds=9)
     assert rules.reached([attempt(3.0, light=0.94)]) is None
     assert rules.reached([attempt(3.0, light=0.96)]) == "96% of what the roofline allows"
-    said = rules.reached([attempt(3.0, light=1.21)])
+    said = rules.reached([attempt(3.0, light=1.04)])
     assert said == (
-        "1.21 times faster than the roofline's floor: the bandwidth was measured too low, or the data lay in the cache"
+        "1.04 times faster than the roofline's floor: the bandwidth was measured too low, or the data lay in the cache"
     )
     assert rules.reached([attempt(3.0, light=1.004)]) == "100% of what the roofline allows"
     assert rules.reached([attempt(3.0, light=0.9), attempt(2.0, light=0.99)]) is None  # not the best one
+
+
+def test_a_ceiling_that_a_kernel_passes_ends_no_search_and_is_said_to_be_wrong() -> None:
+    """As where a product in bf16 is held against the peak of fp32."""
+    found = attempt(3.0, light=12.7)
+    assert found.profile is not None
+    of_products = found.profile.model_copy(update={"bottleneck": "compute", "ceiling": "bf16 products"})
+    history = [replace(found, profile=of_products)]
+    assert StopRules(rounds=9).reached(history) is None
+    assert wrong_ceiling(history) == (
+        "12.70 times faster than the roofline's floor: the ceiling of bf16 products is wrong: the peak was measured "
+        "too low, or it computes less or in a faster precision"
+    )
+    assert wrong_ceiling([attempt(3.0, light=1.04)]) is None and wrong_ceiling([]) is None
 
 
 def test_patience_ends_without_a_gain_beyond_noise() -> None:

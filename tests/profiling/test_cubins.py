@@ -133,6 +133,15 @@ def test_what_kernels_take_and_consist_of(evaluator: Referee) -> None:
     assert (found.speed_of_light, found.bottleneck) == (None, "unknown")
 
 
+@pytest.mark.parametrize(
+    "again", ["kept[512, 1, 1](y, out, 128)", "kept.run(512, 1, 1, 0, kept.function, None, None, None, None)"]
+)
+def test_what_a_launch_returns_is_launched_again(evaluator: Referee, again: str) -> None:
+    found = read(evaluator, candidate(f"kept = {SUMS}", again), "sm_90")
+    assert found.kernels == ("sums",), why(found)
+    assert (found.value("built_launches", "sums"), found.value("blocks", "sums")) == (2, 512)
+
+
 def test_the_same_kernels_for_another_chip(evaluator: Referee) -> None:
     found = read(evaluator, candidate(PRODUCT), "sm_80")
     assert found.value("warp_products", "product") == found.value("tensor_products", "product") > 0  # type: ignore[operator]

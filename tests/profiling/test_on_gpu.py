@@ -12,7 +12,7 @@ from kernelwright.profiling.gpu.tracing import Trace
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Reading, Subject
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.acceptance]
 
 SIZE = 1 << 24
 REFERENCE = f"""

@@ -1,5 +1,6 @@
 """Each cheat fools a naive checker and not the evaluator; each honest oddity is accepted."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import EAGER, Referee
-from kernelwright.kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue
+from kernelwright.kernelbench.records import Task, Verdict
+from kernelwright.kernelbench.redteam import cli
+from kernelwright.kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue, named
 from kernelwright.kernelbench.redteam.cli import LIMITS, PROTOCOL
+from kernelwright.kernelbench.without_gpu.building import builds
 
 EXERCISES = sorted(catalogue(), key=lambda exercise: exercise.task.id)
 ON_GPU = sorted(catalogue(device="cuda:0"), key=lambda exercise: exercise.task.id)
@@ -46,6 +51,29 @@ WITHIN_STATISTICS = (
     "small_beside_large",
 )
 
+# What emulation says of the exercises in CUDA C++ and Triton; None where streams that nobody joins, inline PTX
+# or CUDA graphs are not emulated, so that a GPU alone can tell.
+IN_EMULATION = {
+    "cuda_half_products": Verdict.wrong_output,
+    "cuda_joined_streams": Verdict.unmeasured,
+    "cuda_split_k": Verdict.unmeasured,
+    "evict_last": None,
+    "persistent_grid": Verdict.unmeasured,
+    "persistent_worker": None,
+    "spin_for_inputs": None,
+    "stale_shared_memory": Verdict.runtime_error,
+    "triton_autotune": Verdict.unmeasured,
+    "triton_cuda_graph": None,
+    "triton_graph_stale": None,
+    "triton_tf32_dot": Verdict.wrong_output,
+    "unjoined_kernel": None,
+}
+SMALLER = {
+    "rows = 512": "rows = 16",
+    "rows = 256": "rows = 16",
+    "size = 512": "size = 64",
+    "depth = 16384": "depth = 512",
+}
 Check = Callable[[Exercise], dict[str, Any]]
 pytestmark = pytest.mark.redteam
 
@@ -136,6 +164,47 @@ def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
     assert exercise.withstood(evaluation), (evaluation.verdict, evaluation.reason, evaluation.speedup)
     if exercise.name in PASSED_OFF and evaluation.own_kernel_share is not None:
         assert evaluation.own_kernel_share < 0.5
+
+
+def at_sizes_for_emulation(task: Task) -> Task:
+    source = task.source
+    for large, small in SMALLER.items():
+        source = source.replace(large, small)
+    assert source != task.source
+    return task.model_copy(update={"source": source})
+
+
+@pytest.mark.slow
+@names([exercise for exercise in named() if exercise.name in IN_EMULATION])
+def test_gpu_kernels_build_and_are_what_they_say_as_far_as_emulation_goes(
+    exercise: Exercise, evaluator: Referee
+) -> None:
+    (build,) = builds(evaluator.sessions, exercise.task, exercise.candidate, ("sm_90",))
+    assert build.ok is not False and build.kernels, build.problem  # CUDA graphs are not captured here
+    wanted = IN_EMULATION[exercise.name]
+    if wanted is not None:
+        evaluation = evaluator.evaluate(at_sizes_for_emulation(exercise.task), exercise.candidate, EAGER)
+        assert evaluation.verdict is wanted, evaluation.reason
+        assert exercise.honest is (evaluation.verdict is Verdict.unmeasured)
+        assert not exercise.honest or evaluation.correctness is not None, evaluation.reason
+
+
+def test_all_gpu_kernels_are_held_to_emulation() -> None:
+    with_kernels = {exercise.name for exercise in ON_GPU if exercise.candidate.language in ("cuda", "triton")}
+    assert with_kernels == set(IN_EMULATION)
+    assert not with_kernels & {exercise.name for exercise in EXERCISES}
+
+
+def test_what_needs_a_gpu_is_said_not_to_have_been_tried(
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.Referee, "start", lambda **_: contextlib.nullcontext(evaluator))
+    assert cli.redteam(["zero_fill", "side_stream", "evict_last"]) == 0
+    said = capsys.readouterr()
+    assert "not tried, for they need a GPU: evict_last, side_stream" in " ".join(said.err.split())
+    assert "1 of 1 cheats stopped" in said.out
+    with pytest.raises(UsageError, match="nothing to try on cpu: they need a GPU — use --target cuda:0"):
+        cli.redteam(["side_stream"])
 
 
 @pytest.mark.gpu

@@ -208,6 +208,14 @@ def test_evaluations_of_another_machine_are_pointed_out(example: RunDatabase) ->
     assert dict(resumed.conditions())["attention"].startswith("9 evaluations")
 
 
+def test_constants_that_are_set_are_said(database: RunDatabase) -> None:
+    database.add_task(task("relu"))
+    assert "constants" not in dict(RunReport.read(database).conditions())
+    database.add_task(task("softmax").model_copy(update={"overrides": {"batch_size": "16384"}}))
+    said = dict(RunReport.read(database).conditions())["constants"]
+    assert said == "set in 1 of 2 tasks: builtin:level1/softmax batch_size=16384"
+
+
 @pytest.mark.parametrize(
     ("speedup", "kind", "said"),
     [

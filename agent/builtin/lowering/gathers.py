@@ -1,6 +1,6 @@
 """Lowering of lookups: embeddings, selections and gathers, which read a table where an index says.
 
-The index is looked through before, in Python, so that a kernel need not ask whether there is such an element.
+The index is looked through before, by torch, so that a kernel need not ask whether there is such an element.
 """
 
 from dataclasses import replace

@@ -219,3 +219,22 @@ __tsan_exempt static void kw_assert(const char* that) { kw::kw_fail(that, KW_HER
 KW_F bool __isGlobal(const void*) { return true; }
 __tsan_exempt static void kw_trap() { kw::kw_fail("__trap()", KW_HERE); }
 #define __trap kw_trap
+
+#ifdef __USE_FAST_MATH__  // by --use_fast_math; divisions and square roots stay exact here, denormals what they are
+namespace std {
+using ::kw_fast_sinf; using ::kw_fast_cosf; using ::kw_fast_tanf; using ::kw_fast_sincosf;
+using ::kw_fast_expf; using ::kw_fast_exp10f; using ::kw_fast_logf; using ::kw_fast_log2f;
+using ::kw_fast_log10f; using ::kw_fast_powf; using ::kw_fast_tanhf;
+}
+#define sinf kw_fast_sinf
+#define cosf kw_fast_cosf
+#define tanf kw_fast_tanf
+#define sincosf kw_fast_sincosf
+#define expf kw_fast_expf
+#define exp10f kw_fast_exp10f
+#define logf kw_fast_logf
+#define log2f kw_fast_log2f
+#define log10f kw_fast_log10f
+#define powf kw_fast_powf
+#define tanhf kw_fast_tanhf
+#endif

@@ -3,10 +3,13 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.budget import FAR, Expected, a_few, fusible
+from kernelwright.kernelbench.evaluator.correctness.budget import FAR, Expected, a_few
+from kernelwright.kernelbench.evaluator.correctness.row_errors import fusible
 from kernelwright.kernelbench.evaluator.correctness.ties import allowed
+from kernelwright.kernelbench.evaluator.memory.blocks import Block, row_blocks
 from kernelwright.kernelbench.evaluator.memory.native import library
 
 
@@ -45,28 +48,66 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     fused = _fused_error(expected, actual)
     if fused is not None:
         return Comparison(fused, "")
-    value = actual.double()
-    error = (value - exact).abs_().div_(expected.tolerance())
-    worst = float(error.max()) if error.numel() else 0.0
-    if worst <= 1.0:  # False for NaN
-        return Comparison(worst, "")
-    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
-    reference = expected.reference.double()
-    same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
-    same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
-    error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
-    if expected.between:
-        least, largest = expected.between
-        room = expected.tolerance()
-        seen = (value >= least - room) & (value <= largest + room)
-        far = error > FAR
-        error = torch.where(far & ~_buta_few(far, seen, expected.few), 0.0, error)
-    worst = float(error.max())
+    largest = [_largest(expected.part(at), actual[at]) for at in row_blocks(actual.shape)]
+    if all(worst <= 1.0 for worst in largest):  # False for NaN
+        return Comparison(max(largest), "")
+    blocks = [_Block.of(expected.part(at), actual[at], at) for at in row_blocks(actual.shape)]
+    excused = sum(block.excused for block in blocks) <= expected.few
+    found = [block.others if excused else block.every for block in blocks]
+    worst = max(each.worst for each in found)
     if worst <= 1.0:
         return Comparison(worst, "")
-    beyond = error > 1.0
-    few = int(beyond.sum()) <= a_few(beyond)
-    return Comparison(worst, _where(beyond, actual, exact), few, int((error > FAR).sum()))
+    beyond = sum(each.beyond for each in found)
+    first = next(each.first for each in found if each.first is not None)
+    few = beyond <= a_few(actual)
+    return Comparison(worst, _said(beyond, first, actual, exact), few, sum(each.far for each in found))
+
+
+def _largest(expected: Expected, actual: torch.Tensor) -> float:
+    """Return the largest error of a block of rows; NaN where there is any."""
+    error = (actual.double() - expected.exact).abs_().div_(expected.tolerance())
+    return float(error.max()) if error.numel() else 0.0
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """Elements of a block beyond their budgets: how many, how many of them far, and where the first is."""
+
+    worst: float
+    beyond: int
+    far: int
+    first: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, error: torch.Tensor, at: Block) -> "_Beyond":
+        beyond = error > 1.0
+        first = _first(beyond, at) if bool(beyond.any()) else None
+        return cls(float(error.max()), int(beyond.sum()), int((error > FAR).sum()), first)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Errors of a block of rows: of all elements, and without the `excused` ones, which a jump explains."""
+
+    every: _Beyond
+    others: _Beyond
+    excused: int
+
+    @classmethod
+    def of(cls, expected: Expected, actual: torch.Tensor, at: Block) -> "_Block":
+        exact, value, reference = expected.exact, actual.double(), expected.reference.double()
+        error = (value - exact).abs_().div_(expected.tolerance())
+        # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
+        same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
+        same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
+        error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
+        every = _Beyond.of(error, at)
+        if not expected.between:
+            return cls(every, every, 0)
+        least, largest = expected.between
+        room = expected.tolerance()
+        excused = (error > FAR) & (value >= least - room) & (value <= largest + room)
+        return cls(every, _Beyond.of(torch.where(excused, 0.0, error), at), int(excused.sum()))
 
 
 def _buta_few(bad: torch.Tensor, excused: torch.Tensor, few: int) -> torch.Tensor:
@@ -89,9 +130,16 @@ def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
 
 
 def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:
-    first = tuple(int(i[0]) for i in torch.nonzero(bad, as_tuple=True)) if bad.dim() else ()
+    return _said(int(bad.sum()), _first(bad, ()), actual, exact)
+
+
+def _first(bad: torch.Tensor, at: Block) -> tuple[int, ...]:
+    """Return the index in the whole tensor of the first bad element of a block."""
+    begins = [part.start for part in at] + bad.dim() * [0]
+    flat = int(bad.reshape(-1).int().argmax())
+    return tuple(int(i) + begin for i, begin in zip(np.unravel_index(flat, bad.shape), begins, strict=False))
+
+
+def _said(count: int, first: tuple[int, ...], actual: torch.Tensor, exact: torch.Tensor) -> str:
     got, wanted = actual[first].item(), exact[first].item()
-    return (
-        f"{int(bad.sum())} of {bad.numel()} elements differ, "
-        f"first at {list(first)}: {got:.6g}, not {wanted:.6g}"
-    )
+    return f"{count} of {actual.numel()} elements differ, first at {list(first)}: {got:.6g}, not {wanted:.6g}"

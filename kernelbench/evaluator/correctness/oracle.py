@@ -17,7 +17,7 @@ import torch
 
 from kernelwright.kernelbench.evaluator.correctness import families
 from kernelwright.kernelbench.evaluator.correctness.audit import audit
-from kernelwright.kernelbench.evaluator.correctness.budget import Expected, columns_differ, expect
+from kernelwright.kernelbench.evaluator.correctness.budget import Across, ErrorsOf, Expected, expect
 from kernelwright.kernelbench.evaluator.correctness.comparison import Comparison, compare
 from kernelwright.kernelbench.evaluator.correctness.constants import (
     Constants,
@@ -29,6 +29,7 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
 )
 from kernelwright.kernelbench.evaluator.correctness.mutations import MutationTrials
 from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
+from kernelwright.kernelbench.evaluator.correctness.row_errors import columns_differ
 from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
 from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
 from kernelwright.kernelbench.evaluator.memory import native
@@ -46,6 +47,7 @@ from kernelwright.kernelbench.evaluator.reference.rounded import (
     follows,
     unlike_the_reference,
 )
+from kernelwright.kernelbench.evaluator.reference.slices import SLICES
 from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 _TRIAL_CALLS = 5  # to learn how long one takes
@@ -134,22 +136,32 @@ class Oracle:
             "random": self.reference.random,
             "not_built": native.not_built(),
             "flops": self.reference.flops,
+            "widening": 4 if self._coarse else 2,
+            "slices": SLICES if self.reference.batch and not self.integers else 1,
         }
 
     def _state(self) -> dict[str, torch.Tensor]:
         return dict(self.reference.model.state_dict())
 
-    def call_s(self) -> float:
-        """Seconds that a call takes. To be asked once, when nothing else runs."""
-        tensors, self._first = self._first, []
+    def called(self) -> dict[str, Any]:
+        """Return the "seconds" that a call takes, and on a GPU the most memory that it has, in "live_bytes".
+
+        To be asked once, when nothing else runs.
+        """
+        tensors, self._first, self.reference.first = self._first, [], []
+        on_gpu = self.device.type == "cuda"
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated() if on_gpu else 0
         times: list[float] = []
         while len(times) < _TRIAL_CALLS and sum(times) <= 1.0:
             started = time.perf_counter()
             self._run(tensors, None)
-            if self.device.type == "cuda":
+            if on_gpu:
                 torch.cuda.synchronize(self.device)
             times.append(time.perf_counter() - started)
-        return min(times)
+        live_bytes = torch.cuda.max_memory_allocated() - before if on_gpu else 0
+        return {"seconds": min(times), "live_bytes": live_bytes}
 
     def setup(self) -> bytes:
         """Return bytes to build the same model from: init arguments, weights, the structure of inputs.
@@ -214,6 +226,7 @@ class Oracle:
         "varied" are the task's own but for inputs that are the same in every draw. Inputs on which the
         reference fails become the task's own.
         """
+        self._forget()
         for slot, seed in zip(slots, seeds, strict=True):
             self._families[slot], self._mixed[slot] = family, False
             targets = self.slots[slot]
@@ -256,17 +269,17 @@ class Oracle:
 
         With `rate`, the reference's own result is held to the budget too.
         """
+        self._forget()
         tensors = self.slots[slot]
+        if not self._fan_in:
+            self._fan_in = self._measured_fan_in(tensors, self._run(tensors, seed), seed)
         rankings = Rankings(), Rankings()
         watching = rankings if self.integers else ()
         reference, exact = self.reference.both(tensors, seed, *watching)
         if self._families[slot] == "task":
             self.reference.check_precision(reference, exact)
-        disturbed = self.reference.disturbed(_disturbances_of(exact), tensors, seed)
-        self.expected = []
-        self._called, self._family, self._shifted = (tensors, seed), self._families[slot], {}
-        if not self._fan_in:
-            self._fan_in = self._measured_fan_in(tensors, reference, seed)
+        self._called, self._family = (tensors, seed), self._families[slot]
+        disturbed = list(self.reference.disturbed(_disturbances_of(exact), tensors, seed))
         for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
             others = [outputs[position] for outputs in disturbed]
             columns = self._columns[position]
@@ -281,6 +294,10 @@ class Oracle:
         usable = self._usable(slot, seed, reference)
         worst = max((compare(x, x.reference).error for x in self.expected if rate), default=0.0)
         return {"usable": usable, "reference_error": _finite(worst)}
+
+    def _forget(self) -> None:
+        """Let go of what was expected, before memory is needed for what will be."""
+        self.expected, self._shifted = [], {}
 
     def _usable(self, slot: int, seed: int | None, outputs: Sequence[torch.Tensor]) -> bool:
         """Return True if the reference is about as defined on a slot as on the task's own draw behind it."""
@@ -307,7 +324,7 @@ class Oracle:
             for _ in range(_FAN_IN_PROBES):
                 where = tuple(int(torch.randint(size, ())) for size in tensor.shape)
                 kept = tensor[where].clone()
-                tensor[where] += 3 * tensor.abs().max() + 1
+                tensor[where] += 3 * torch.linalg.vector_norm(tensor, math.inf) + 1
                 try:
                     after = self._run(moved, seed)
                 except TaskFault:  # an index that is out of range now
@@ -375,10 +392,14 @@ class Oracle:
         """See what outputs may be where they jump: what they are where inputs are moved by more."""
         tensors, seed = self._called
         ulps = _ACROSS_COARSE_ULPS if self._coarse else _ACROSS_ULPS
-        little = self.reference.disturbed(2, tensors, seed, ulps=1.0)
-        moved = self.reference.disturbed(_ACROSS, tensors, seed, ulps=ulps)
-        for i, old in enumerate(self.expected):
-            self.expected[i] = old.across([o[i] for o in little], [m[i] for m in moved])
+        budgets = [Across(old) for old in self.expected]
+        for outputs in self.reference.disturbed(2, tensors, seed, ulps=1.0):
+            for budget, output in zip(budgets, outputs, strict=True):
+                budget.jump(output)
+        for outputs in self.reference.disturbed(_ACROSS, tensors, seed, ulps=ulps):
+            for budget, output in zip(budgets, outputs, strict=True):
+                budget.move(output)
+        self.expected = [budget.budget() for budget in budgets]
 
     def _with_room_for_loops(self, tensors: Sequence[torch.Tensor], seed: int | None) -> list[Expected]:
         """Budgets of these inputs; where the reference has long sums, with room for those of plain loops."""
@@ -396,12 +417,14 @@ class Oracle:
         for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
             if output.dtype is not torch.float32 or not self._bits:
                 continue
-            errors, own = wanted.errors(output), wanted.errors(wanted.reference)
-            if not unlike_the_reference(errors, own):
+            own = ErrorsOf(wanted, wanted.reference)
+            errors = ErrorsOf(wanted, output)
+            if not unlike_the_reference(zip(errors, own, strict=True)):
                 continue
             for bits in self._bits:
-                shift = wanted.errors(self._with_rounded_products(bits)[i]) - own
-                if follows(errors, shift, own):
+                rounded = ErrorsOf(wanted, self._with_rounded_products(bits)[i])
+                shift = (r - o for r, o in zip(rounded, own, strict=True))
+                if follows(zip(errors, shift, own, strict=True)):
                     return bits
         return None
 
@@ -421,7 +444,7 @@ class Oracle:
 
     def _view(self, placed: Sequence[Any]) -> torch.Tensor:
         memory, offset, layout = placed
-        return self.memory[memory].tensor(TensorLayout.from_json(layout), offset)
+        return self.memory[memory].tensor(TensorLayout.from_json(layout), offset).to(self.device)
 
     def audit(self, seeds: Sequence[int]) -> list[str]:
         """Sentences on what makes this task measure nothing; see `correctness.audit`."""

@@ -3,6 +3,7 @@
 import functools
 import json
 import logging
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
+from kernelwright.kernelbench.evaluator.memory.budget import CallSizes, DeviceBudget, HostBudget
 from kernelwright.kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
 from kernelwright.kernelbench.evaluator.processes.shared_memory import (
     DeviceMemory,
@@ -20,8 +22,8 @@ from kernelwright.kernelbench.evaluator.processes.shared_memory import (
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
-from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, DeviceFull, Refused
-from kernelwright.kernelbench.records import Record, Task, Verdict
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, NoDeviceMemory, Refused
+from kernelwright.kernelbench.records import ProductPrecision, Record, Task, Verdict, Work
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _SHORTCUTS_S = 900.0  # for trying all on one input
@@ -54,6 +56,21 @@ class CallComparison:
     def doubtful(self) -> bool:
         """True if so few elements are beyond their budgets, by so little, that another draw decides."""
         return self.error is not None and 1.0 < self.error <= _DOUBTFUL and self.few
+
+
+@dataclass(frozen=True)
+class OutputSample:
+    """Part of one output of one call of a block, chosen in secret: see `OracleClient.sample`."""
+
+    call: int
+    position: int
+    where: int  # any large number
+
+    def of(self, outputs: Outputs) -> list[OutputDescriptor]:
+        """Return that part; nothing where there is no such output."""
+        if self.call >= len(outputs) or self.position >= len(outputs[self.call]):
+            return []
+        return [_part(outputs[self.call][self.position], self.where)]
 
 
 class MutationRecord(Record):
@@ -124,16 +141,38 @@ class OracleClient:
         self.random: bool = described["random"]
         for name, why in described["not_built"].items():
             _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
-        self.flops: int = described["flops"]
+        self.flops: dict[ProductPrecision, int] = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
         try:
             with pool.timing_lock.exclusive():
-                self.call_s = float(self._ask("call_s", timeout_s=limits.load_s + 60))
+                called = self._ask("called", timeout_s=limits.load_s + 60)
         except BaseException:
             self.close()
             raise
+        self.call_s = float(called["seconds"])
+        outputs = [t.element_bytes for t in self.outputs]
+        self.sizes = CallSizes(
+            self.inputs.slot_bytes,
+            outputs,
+            self.weight_bytes,
+            live=max(int(called["live_bytes"]), self.output_bytes),
+            largest=max([*outputs, *(t.element_bytes for t in self.inputs.tensors)]),
+            widening=described["widening"],
+            slices=described["slices"],
+        )
+
+    @property
+    def work(self) -> Work:
+        """Bytes that a call must move, and FLOPs that it must compute."""
+        return Work(
+            input_bytes=self.input_bytes,
+            weight_bytes=self.weight_bytes,
+            output_bytes=self.output_bytes,
+            flops=sum(self.flops.values()),
+            products=self.flops,
+        )
 
     @property
     def alive(self) -> bool:
@@ -145,19 +184,21 @@ class OracleClient:
         return self._worker.memory_bytes
 
     def device_bytes(self) -> int:
-        """Memory of a GPU that the oracle has taken, for itself and for workers, in this moment."""
-        return 0 if self.device == "cpu" else int(self._ask("taken_bytes", of="exporter"))
+        """Memory of a GPU that the oracle has taken, for itself and for workers; 0 on the CPU."""
+        return self.memory.taken_bytes() if isinstance(self.memory, DeviceMemory) else 0
 
     def free_device_bytes(self) -> int:
         """Memory of the GPU that nobody has taken."""
-        return int(self._ask("free_bytes", of="exporter"))
+        assert isinstance(self.memory, DeviceMemory)
+        return self.memory.free_bytes()
 
-    def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
-        """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
+    def share(self, budget: HostBudget | DeviceBudget, cache_bytes: int) -> None:
+        """Make memory for the inputs of all slots, and on a GPU for workers' tensors: see `DeviceMemory`.
 
         `cache_bytes`: what the L2 cache of a GPU holds.
         """
-        if self.device == "cpu":
+        slots = budget.slots
+        if isinstance(budget, HostBudget):
             host = HostMemory(self.inputs, slots, self.output_bytes)
             self.memory = host
             fds = [host.inputs.fd, host.readback.fd]
@@ -166,7 +207,7 @@ class OracleClient:
         else:
             self._ask("attach_device", slots=slots, cache_bytes=cache_bytes)
             ask = functools.partial(self._ask, of="exporter")
-            self.memory = DeviceMemory(ask, self._worker_device, heap_bytes, aside_bytes, slots)
+            self.memory = DeviceMemory(ask, self._worker_device, budget.heap_bytes, budget.aside_bytes, slots)
 
     def close(self, within_s: float = 0.0) -> None:
         """End the oracle; `within_s`: see `Worker.close`."""
@@ -199,8 +240,9 @@ class OracleClient:
                 "run its Model on its get_inputs() by hand, or reduce its sizes with --set",
             ) from None
         if isinstance(answer, dict) and answer.get("error_type") in _NO_MEMORY:
-            raise DeviceFull(
-                f"no memory on {self.device}: {answer['error_text']}", "reduce the sizes with --set"
+            raise NoDeviceMemory(
+                f"no memory on {self.device} for {self.task.id}: {answer['error_text']}",
+                "reduce the sizes with --set, or end what else uses the device",
             )
         if isinstance(answer, dict) and answer.get("error_type") == "TaskFault":
             raise TaskError(f"the reference of {self.task.id} {answer['error_text']}", answer["fix"])
@@ -271,26 +313,31 @@ class OracleClient:
             )
         return CallComparison(**self._ask("compare", outputs=self.memory.place(worker, chosen)))
 
-    def agrees(
-        self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, but: int | None = None
-    ) -> bool:
-        """Hold a part of one output of one call, all chosen in secret, against another worker's.
+    def sample(self, calls: int, but: int | None = None) -> OutputSample | None:
+        """Choose a part of one output of one of these calls; None where there is none.
 
         Call number `but`, whose inputs may be of another family than the task's own, is not chosen.
+        """
+        chosen = [call for call in range(calls) if call != but]
+        if not chosen:
+            return None
+        position = secrets.randbelow(len(self.outputs))
+        return OutputSample(secrets.choice(chosen), position, secrets.randbits(62))
+
+    def agrees(
+        self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, sample: OutputSample
+    ) -> bool:
+        """Hold a sample of a worker's outputs against the same of another's.
+
         Cheap enough for every timed block; the tolerance is that of `budget.Tolerance`. Raises Refused as
         `compare` does.
         """
-        calls = [call for call in range(len(outputs)) if call != but]
-        if not calls:
-            return True
-        call, position = secrets.choice(calls), secrets.randbelow(len(self.outputs))
-        ours, reference = self._checked(outputs, call)[position], theirs[call][position]
+        position = sample.position
+        ours = self._checked(outputs, sample.call)[position]
         self._check_place(worker, [ours] if ours.layout.span_bytes and not self.views[position] else [])
-        flat = ours.layout.contiguous and reference.layout.contiguous
-        where = secrets.randbits(62)
-        placed = self.memory.place(worker, [_part(ours, where, flat)])
+        placed = self.memory.place(worker, sample.of(outputs))
         try:
-            placed += self.memory.place(other, [_part(reference, where, flat)], second=True)
+            placed += self.memory.place(other, sample.of(theirs), second=True)
         except Refused as failure:  # not the candidate's doing
             raise InfrastructureError(
                 f"a baseline's output: {failure.reason}", "retry the evaluation"
@@ -330,20 +377,16 @@ def _is_none(layout: TensorLayout) -> bool:
     return layout.dtype == "bool" and layout.shape == (0,)
 
 
-def _part(output: OutputDescriptor, where: int, flat: bool) -> OutputDescriptor:
-    """Return some rows of an output, from a place that `where`, any large number, decides.
-
-    `flat`: it is contiguous, and its rows are those of its last dimension; else of its first.
-    """
-    layout = output.layout
-    if not layout.shape or not layout.span_bytes:
-        return output
-    if flat:
-        columns = layout.shape[-1] if len(layout.shape) > 1 else 1
-        shape = (layout.element_bytes // layout.itemsize // columns, columns)
-        layout = TensorLayout(layout.dtype, shape, (columns, 1))
-    rows = layout.shape[0]
-    count = min(rows, max(1, _PART_BYTES * rows // layout.element_bytes))
-    start = where % (rows - count + 1)
-    part = TensorLayout(layout.dtype, (count, *layout.shape[1:]), layout.strides)
-    return OutputDescriptor(part, output.address + start * layout.strides[0] * layout.itemsize)
+def _part(output: OutputDescriptor, where: int) -> OutputDescriptor:
+    """Return some rows of an output, from a place that `where` decides, whatever its strides."""
+    layout, address = output.layout, output.address
+    shape = list(layout.shape)
+    for d, size in enumerate(shape[:-1] or shape):
+        inner = math.prod(shape[d + 1 :]) * layout.itemsize  # bytes
+        count = min(size, max(1, _PART_BYTES // max(1, inner)))
+        where, start = divmod(where, size - count + 1) if size else (where, 0)
+        address += start * layout.strides[d] * layout.itemsize
+        shape[d] = count
+        if count > 1:
+            break
+    return OutputDescriptor(TensorLayout(layout.dtype, tuple(shape), layout.strides), address)

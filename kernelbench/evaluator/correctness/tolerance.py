@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.kernelbench.evaluator.correctness.budget import Expected, a_few
+from kernelwright.kernelbench.evaluator.memory.blocks import row_blocks
 
 # Chosen by hand, as those of the error budget.
 _APART = 0.035  # rms distance, in tolerances, of two right results that are both exact when verified
@@ -42,15 +43,23 @@ class Tolerance:
         """Distance of two results: their rms difference in tolerances; of integers the share that differs."""
         if not actual.is_floating_point() and not actual.is_complex():
             return float((actual != other).double().mean()) if actual.numel() else 0.0
-        return self._rms(self._apart(actual, other)[0])
+        squares, elements = 0.0, 0
+        for at in row_blocks(actual.shape):
+            apart = self._apart(actual[at], other[at])[0]
+            squares += self._rms(apart) ** 2 * apart.numel()
+            elements += apart.numel()
+        return math.sqrt(squares / max(1, elements))
 
     def unlike(self, actual: torch.Tensor, other: torch.Tensor) -> float:
         """Return the share of elements that are infinite or NaN in `other`, and something else here."""
         if not (actual.is_floating_point() or actual.is_complex()) or not actual.numel():
             return 0.0
-        actual, other = _double(actual), _double(other)
-        same = (actual == other) | (actual.isnan() & other.isnan())
-        return float((~(same | other.isfinite())).double().mean())
+        unlike = 0
+        for at in row_blocks(actual.shape):
+            a, b = _double(actual[at]), _double(other[at])
+            same = (a == b) | (a.isnan() & b.isnan())
+            unlike += int((~(same | b.isfinite())).sum())
+        return unlike / (actual.numel() * (2 if actual.is_complex() else 1))
 
     def covers(
         self,

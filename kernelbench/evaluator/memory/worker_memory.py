@@ -27,7 +27,7 @@ def heap_library() -> jit.CppLibrary:
 
 
 class NoRoom(Exception):  # noqa: N818
-    """Outputs do not fit in the memory that is there for them."""
+    """Outputs lie where the referee cannot see them, and there is no room for copies."""
 
 
 class WorkerMemory(Protocol):
@@ -43,6 +43,9 @@ class WorkerMemory(Protocol):
 
     def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         """Return the outputs of calls where the referee can find them once `clock` has waited for them."""
+
+    def borrow(self, size: int, fds: Sequence[int]) -> None:
+        """Take more memory, of `size` bytes, for outputs that lie where the referee cannot see them."""
 
     def reclaim(self) -> None:
         """Tidy up between blocks, once outputs have been released."""
@@ -68,6 +71,9 @@ class CpuMemory:
     def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         return calls
 
+    def borrow(self, size: int, fds: Sequence[int]) -> None:
+        pass
+
     def reclaim(self) -> None:
         pass
 
@@ -76,9 +82,10 @@ class CpuMemory:
 
 
 class Gpu:
-    """Inputs are the worker's own copy; torch's tensors come from a heap that the oracle has mapped too.
+    """Inputs lie in the oracle's memory; torch's tensors come from a heap that the oracle has mapped too.
 
-    Behind the heap lies room for outputs that did not come from it: CuPy's, say, or those of a CUDA graph.
+    Behind the heap comes room for copies of outputs that did not come from it, CuPy's, say, or those of a
+    CUDA graph, once the worker has said that it has such outputs (`NoRoom`).
     """
 
     def __init__(self, layout: SlotLayout, mapping: dict[str, Any], fds: Sequence[int]) -> None:
@@ -90,9 +97,10 @@ class Gpu:
         torch.zeros(1, device=self.device)  # the context
         inputs = DeviceArena.attach(inputs_fd, mapping["inputs_bytes"], self.device)
         self.slots = [layout.views(inputs, slot) for slot in range(mapping["slots"])]
-        self._memory = DeviceArena.attach(heap_fd, mapping["heap_bytes"], self.device)
-        self._begin, self._end = int(self._memory.address), int(self._memory.address) + self._memory.size
-        self._aside = self._memory.size - mapping["aside_bytes"]
+        self._aside, aside_bytes = mapping["heap_bytes"], mapping["aside_bytes"]
+        self._memory = DeviceArena.attach(heap_fd, self._aside, self.device, behind=aside_bytes)
+        self._begin = int(self._memory.address)
+        self._end = self._begin + self._aside + aside_bytes
         self._used = self._aside
         native = heap_library()
         native.heap_open(self._begin, self._aside)
@@ -104,6 +112,10 @@ class Gpu:
         self._stop = torch.cuda.Event(enable_timing=True)
         self._scope: Any = None
         self._leave_while_capturing()
+
+    def borrow(self, size: int, fds: Sequence[int]) -> None:
+        (aside_fd,) = fds
+        self._memory.attach_behind(aside_fd, size)
 
     def clock(self) -> Callable[[], float]:
         start = torch.cuda.Event(enable_timing=True)
@@ -146,7 +158,7 @@ class Gpu:
         dense = TensorLayout.of(output.contiguous())
         after = self._used + rounded(dense.span_bytes, DEVICE_ALIGNMENT)
         if after > self._memory.size:
-            raise NoRoom("there is no room left for outputs on the GPU")
+            raise NoRoom("its outputs do not lie in memory that torch has allocated")
         copy = self._memory.tensor(dense, self._used)
         copy.copy_(output)
         self._used = after

@@ -32,6 +32,7 @@ _PRELOAD = (
     "numpy",
     "torch",
     "kernelwright.jit",
+    "kernelwright.kernelbench.jit.device",
     "kernelwright.kernelbench.emulate.launching",
     "kernelwright.kernelbench.evaluator.processes.worker",
     "kernelwright.kernelbench.evaluator.correctness.oracle",

@@ -43,14 +43,20 @@ class Memory(Protocol):
         False where kernels ran right then, though none was asked for.
         """
 
-    def held(self, worker: Worker, outputs: Outputs) -> Outputs:
-        """Return the outputs of the block that `worker` has just ended, where nothing can change them.
+    def lend(self, worker: Worker, within_s: float) -> bool:
+        """Give a stopped worker memory for copies of outputs that lie elsewhere; False if it has that.
 
-        Raises Refused when they lie where no outputs can.
+        Raises WorkerDied, WorkerTimeout, and NoDeviceMemory where there is none.
+        """
+
+    def hold(self, worker: Worker, outputs: Outputs, wanted: Sequence[OutputDescriptor]) -> None:
+        """Keep what is `wanted` of the outputs of the block that `worker` has just ended from changing.
+
+        Raises Refused when outputs lie where none can.
         """
 
     def place(self, worker: Worker, outputs: Sequence[OutputDescriptor], second: bool = False) -> Placed:
-        """Put outputs that are `held` where the oracle sees them; `second`: beside those placed before.
+        """Put outputs that are held where the oracle sees them; `second`: beside those placed before.
 
         Raises Refused when they cannot be read.
         """
@@ -94,8 +100,11 @@ class HostMemory:
             self._evict()
         return True
 
-    def held(self, worker: Worker, outputs: Outputs) -> Outputs:
-        return outputs
+    def lend(self, worker: Worker, within_s: float) -> bool:
+        return False
+
+    def hold(self, worker: Worker, outputs: Outputs, wanted: Sequence[OutputDescriptor]) -> None:
+        pass
 
     def place(self, worker: Worker, outputs: Sequence[OutputDescriptor], second: bool = False) -> Placed:
         """Place outputs; of a view of much larger memory only the elements are copied."""
@@ -139,8 +148,8 @@ class HostMemory:
 class DeviceMemory:
     """GPU memory that the oracle holds: see `memory.cuda.MemoryExporter`.
 
-    The kernels of a stopped process run on. So workers share nothing, a block has ended when the device is
-    idle, and then the oracle copies its outputs.
+    The kernels of a stopped process run on. So a block has ended when the device is idle, and then the oracle
+    copies what will be compared of its outputs.
     """
 
     def __init__(
@@ -149,12 +158,12 @@ class DeviceMemory:
         """Begin without workers.
 
         `ask`: sends the oracle a message and returns its answer. `heap_bytes`: for a worker's tensors;
-        `aside_bytes`: for outputs that a worker has allocated elsewhere, behind that.
+        `aside_bytes`: behind that, for outputs that a worker has allocated elsewhere, once it has any.
         """
         self._ask, self._slots, self._device = ask, slots, device
-        self._aside_bytes = rounded(aside_bytes, GRANULE)
-        self._heap_bytes = rounded(heap_bytes, GRANULE) + self._aside_bytes
+        self._aside_bytes, self._heap_bytes = rounded(aside_bytes, GRANULE), rounded(heap_bytes, GRANULE)
         self._workers: dict[Worker, int] = {}
+        self._borrowers: set[Worker] = set()  # that have got what is behind their heaps
         self._pieces: dict[Worker, list[tuple[int, int, int]]] = {}  # begin in the heap, length, where held
         self._numbers = itertools.count()
         self._usual_s = min(float(ask("probe_s")) for _ in range(_USUAL_PROBES))
@@ -164,37 +173,64 @@ class DeviceMemory:
     def describe(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         self._take_back()
         number = next(self._numbers)
-        mapping = self._ask("describe", number=number, heap_bytes=self._heap_bytes)
+        sizes = {"heap_bytes": self._heap_bytes, "aside_bytes": self._aside_bytes}
+        mapping = self._ask("describe", number=number, trusted=worker.role == "baseline", **sizes)
         self._workers[worker] = number
         fds = mapping.pop("fds")
-        sizes = {"heap_bytes": self._heap_bytes, "aside_bytes": self._aside_bytes}
         return {"slots": self._slots, "device": self._device, **sizes, **mapping}, fds
+
+    def lend(self, worker: Worker, within_s: float) -> bool:
+        if worker in self._borrowers or not self._aside_bytes:
+            return False
+        self._take_back()
+        fds = self._ask("lend", number=self._workers[worker], size=self._aside_bytes)["fds"]
+        self._borrowers.add(worker)
+        try:
+            worker.thaw()
+            worker.ask({"do": "borrow", "bytes": self._aside_bytes}, within_s, fds)
+            worker.freeze()
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def taken_bytes(self) -> int:
+        """Memory of the device that the oracle has taken, for itself and for workers."""
+        self._take_back()
+        return int(self._ask("taken_bytes"))
+
+    def free_bytes(self) -> int:
+        """Memory of the device that nobody has taken."""
+        self._take_back()
+        return int(self._ask("free_bytes"))
 
     def _take_back(self) -> None:
         """Free the memory of workers that have ended."""
         for other in [w for w in self._workers if w.closed]:
             self._ask("take_back", number=self._workers.pop(other))
             self._pieces.pop(other, None)
+            self._borrowers.discard(other)
 
     def reveal(self, worker: Worker, slots: Sequence[int], flush: bool) -> bool:
         number = self._workers[worker]
         return self._usual(self._ask("deliver", number=number, slots=list(slots), flush=flush))
 
-    def held(self, worker: Worker, outputs: Outputs) -> Outputs:
-        spans = []
+    def hold(self, worker: Worker, outputs: Outputs, wanted: Sequence[OutputDescriptor]) -> None:
+        end = self._heap_bytes + (self._aside_bytes if worker in self._borrowers else 0)
         for output in (o for call in outputs for o in call):
-            begin, length = output.address, output.layout.span_bytes
-            if not length:
-                continue
-            if begin + length > self._heap_bytes or begin % output.layout.itemsize:
+            reaches = output.address + output.layout.span_bytes
+            if output.layout.span_bytes and (reaches > end or output.address % output.layout.itemsize):
                 raise Refused(Verdict.cheating, "an output is said to lie where none can")
-            start = begin // DEVICE_ALIGNMENT * DEVICE_ALIGNMENT
-            spans.append((start, begin + length - start))
+        spans = []
+        for output in wanted:
+            start = output.address // DEVICE_ALIGNMENT * DEVICE_ALIGNMENT
+            if output.layout.span_bytes:
+                spans.append((start, output.address + output.layout.span_bytes - start))
         pieces, size = _merged(spans)
-        self._ask("hold", number=self._workers[worker], pieces=pieces, size=size)
+        if pieces:
+            self._ask("hold", number=self._workers[worker], pieces=pieces, size=size)
         self._pieces[worker] = pieces
         self._take_back()
-        return outputs
 
     def place(self, worker: Worker, outputs: Sequence[OutputDescriptor], second: bool = False) -> Placed:
         return [

@@ -51,7 +51,7 @@ from kernelwright.kernelbench.evaluator.reference.loading import (
 )
 from kernelwright.kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
 from kernelwright.kernelbench.evaluator.reference.task_format import filled
-from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, message_of
 from kernelwright.kernelbench.jit import launch_mode
 from kernelwright.kernelbench.records import Language
 
@@ -314,6 +314,9 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.prepare(message["room_bytes"]))
             case "load":
                 channel.send_json(runner.load(message, fds))
+            case "borrow":
+                runner.memory.borrow(message["bytes"], fds)
+                channel.send_json({})
             case "compile":
                 channel.send_json(runner.compile(message["mode"], message["compilers"]))
             case "seen":
@@ -412,8 +415,10 @@ def _flatten(outputs: object, device: torch.device) -> list[torch.Tensor]:
 
 
 def _kind(error: BaseException) -> bytes:
-    if isinstance(error, (BadOutput, NoRoom)):
+    if isinstance(error, BadOutput):
         return b"O"
+    if isinstance(error, NoRoom):
+        return b"N"
     if _is_unsupported(error):
         return b"U"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY.search(str(error)):
@@ -437,4 +442,4 @@ def _describe(error: BaseException) -> str:
     here = str(Path.cwd())
     line = next((f.lineno for f in reversed(frames) if f.filename.startswith(here)), None)
     where = f" (line {line} of the candidate's file)" if line else ""
-    return f"{type(error).__name__}: {str(error)[:6000]}{where}"
+    return f"{type(error).__name__}: {message_of(error)[:6000]}{where}"

@@ -33,7 +33,10 @@ _SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an 
 _MOST_SHARE = 0.75  # share of the machine's memory for one worker, so that the referee is not the one killed
 _COMPILES, _COMPILE_BYTES = 32, 1 << 29  # compilers at a time at most, and bytes of memory that one may take
 _CPUS_LEFT = 2  # by compilers: for the referee, and the worker that waits for them
-_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
+# Of the referee's environment, what compilers, torch, Triton and the CUDA driver are found by; images set it.
+_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH",
+                "TORCH_CUDA_ARCH_LIST", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH",
+                "TRITON_PTXAS_BLACKWELL_PATH")  # fmt: skip
 
 
 def make_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ errors, is no task: `TaskFault` says why.
 import contextlib
 import random
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from kernelwright.kernelbench.evaluator.memory.layout import DTYPES, TensorLayout
+from kernelwright.kernelbench.evaluator.reference import slices
+from kernelwright.kernelbench.evaluator.reference.agreement import OFF, double, same, share_off
 from kernelwright.kernelbench.evaluator.reference.draws import FastDraws
 from kernelwright.kernelbench.evaluator.reference.float64 import (
-    LEAST_ULPS,
     Exact,
     RecordedDraws,
     ReplayFailed,
@@ -52,15 +53,12 @@ from kernelwright.kernelbench.evaluator.reference.task_format import (
 )
 from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY
 
-_OFF = 0.05  # of the outputs' spread: an error of the reference's own that hides what is computed
 _MANY = 0.1  # of an output's elements, that are off so far
-_FEW_VALUES = 16  # elements of an output; their spread is their size
 _NOISE = 0.2  # of a weight's size
 _FLIPS = 1 / 16  # of the elements of a weight of both signs, whose signs change at least
 _STATISTICS = ("running_mean", "running_var")
 _LEARNED = ("weight", "bias", "gamma", "beta", "scale")  # how names of buffers end that are frozen weights
 _SOON_S = 5.0  # a call; a float64 one may take many times as long
-_REPEATED = 4.0  # roundings of the largest value, by which two runs on the same inputs may differ
 
 
 class Twin:
@@ -109,6 +107,7 @@ class Reference:
         self.mutated: list[int] = list(range(len(self.first)))  # until it is known
         self.kept: list[int] = []
         self.random = True
+        self.batch = 0  # of large calls that are made in slices of it; see `slices`
         self._learn()
 
     def _constructed(self, seed: int) -> nn.Module:
@@ -184,7 +183,9 @@ class Reference:
             )
         left, spec = pytree.tree_flatten(arguments)
         self.refilled = spec != self.spec or any(a is not b for a, b in zip(left, whole, strict=True))
-        self.flops = counter.flops
+        # On a CPU torch rounds no operands to tf32.
+        tf32 = self.precision == "tf32" and self.device.type == "cuda"
+        self.flops = counter.by_precision(tf32)
         self.mutated = [
             i for i, t in enumerate(given) if t._version != before[i] or not identical(t, self.first[i])
         ]
@@ -206,6 +207,7 @@ class Reference:
         outputs = [output.clone() for output in outputs]
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
         self._check_repeats(outputs)
+        self.batch = self._independent_samples(outputs)
         if took_s < _SOON_S:  # else when a candidate is verified, which has more time
             self.check_precision(*self.both(self.first, self.seed))
 
@@ -214,9 +216,9 @@ class Reference:
         others = self.tensors(self.seed + 1)
         other = self.run(self.own, others, self.seed, restored=False)
         again = self.run(self.own, self.first, self.seed, restored=False)
-        if _same(first, again) and (not self.changed or _same(other, self.run(self.own, others, self.seed))):
+        if same(first, again) and (not self.changed or same(other, self.run(self.own, others, self.seed))):
             return
-        if not _same(first, self.run(self.own, self.first, self.seed)):
+        if not same(first, self.run(self.own, self.first, self.seed)):
             raise TaskFault(
                 "gives different outputs for the same inputs and the same seed",
                 "make it a function of its inputs",
@@ -225,6 +227,37 @@ class Reference:
             f"gives outputs that depend on earlier calls ({', '.join(self.changed[:4]) or 'its state'})",
             "make that an input and an output",
         )
+
+    def _independent_samples(self, outputs: Sequence[torch.Tensor]) -> int:
+        """Return the size of the batch if large calls on a GPU may be made in slices of it, else 0."""
+        batch = slices.batch_of(outputs)
+        size = sum(tensor.nbytes for tensor in (*self.first, *outputs))
+        if not slices.wanted(self.device, size) or batch < 2:
+            return 0
+        if self.random or self.changed or self.mutated or self.refilled or self.kept:
+            return 0
+        try:
+            found = self._in_slices(self.own, self.first, batch, lambda tensor: tensor)
+        except TaskFault:  # it takes calls of that size alone
+            return 0
+        return batch if found is not None and same(outputs, found) else 0
+
+    def _in_slices(
+        self,
+        twin: Twin,
+        tensors: Sequence[torch.Tensor],
+        batch: int,
+        change: slices.Change,
+        within: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> list[torch.Tensor] | None:
+        """Return the outputs for changed inputs, called `within` a context slice by slice."""
+        twin.state.restore()
+
+        def call(given: list[torch.Tensor]) -> list[torch.Tensor]:
+            with within():
+                return self._called(twin, self.arguments(given))
+
+        return slices.called(call, tensors, batch, change)
 
     def _generator_state(self) -> torch.Tensor:
         return torch.cat([generator.get_state() for generator in self._generators()])
@@ -286,12 +319,16 @@ class Reference:
         draws = RecordedDraws(self._generators())
         with draws, watch:  # from a generator of the task's own, too
             reference = self.run(self.own, tensors, seed)
+        if self.batch and not watching:
+            sliced = self._in_slices(self.exact, tensors, self.batch, widened, Exact)
+            assert sliced is not None  # it has been tried
+            return reference, [double(output) for output in sliced]
         try:
             with Exact(draws.taken), watch_exact:
                 exact = self.run(self.exact, [widened(tensor) for tensor in tensors], seed)
         except ReplayFailed as failure:
             raise TaskFault(str(failure), "draw them in an order that no dtype decides") from None
-        return reference, [_double(output) for output in exact]
+        return reference, [double(output) for output in exact]
 
     def check_precision(self, reference: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> None:
         """Raise TaskFault where the reference's own error is a considerable part of what it computes."""
@@ -300,7 +337,7 @@ class Reference:
             if share > _MANY:
                 raise TaskFault(
                     f"differs from its own float64 result: of output {position}, {share:.0%} of the elements "
-                    f"differ by more than {_OFF:.0%} of their spread, so no error budget can tell right from "
+                    f"differ by more than {OFF:.0%} of their spread, so no error budget can tell right from "
                     "wrong",
                     "give it inputs on which it is well-conditioned, or a higher --precision",
                 )
@@ -312,21 +349,26 @@ class Reference:
         seed: int | None,
         fresh: bool = False,
         ulps: float | None = None,
-    ) -> list[list[torch.Tensor]]:
-        """Return outputs of `count` runs with weights and inputs moved by an ulp or so, or by up to `ulps`.
+    ) -> Iterator[list[torch.Tensor]]:
+        """Yield outputs of `count` runs with weights and inputs moved by an ulp or so, or by up to `ulps`.
 
-        Every call moves them alike, unless it is to be `fresh`. With `ulps` it is, and what is
-        equal stays equal.
+        Every call moves them alike, unless it is to be `fresh`, or is on a GPU, where drawing is quick and
+        memory short. With `ulps` it is, and what is equal stays equal.
         """
-        fresh = fresh or ulps is not None
+        fresh = fresh or ulps is not None or self.device.type == "cuda"
         while not fresh and len(self._moved) < count:
             self._moved.append(self._disturbance(tensors))
-        found = []
         for number in range(count):
+            if self.batch and ulps is None:
+                moved_slice = lambda tensor: _times(tensor, _rounding(tensor), into=True)  # noqa: E731
+                sliced = self._in_slices(Twin(self._moved_model(_rounding)), tensors, self.batch, moved_slice)
+                assert sliced is not None  # it has been tried
+                yield sliced
+                continue
             twin, factors = self._disturbance(tensors, ulps) if fresh else self._moved[number]
-            moved = [t if f is None else t * f for t, f in zip(tensors, factors, strict=True)]
-            found.append(self.run(twin, moved, seed))
-        return found
+            moved = [_times(t, f, into=fresh) for t, f in zip(tensors, factors, strict=True)]
+            del factors
+            yield self.run(twin, moved, seed)
 
     def coarse(self) -> bool:
         """Return True if what is moved by ulps is of a lower precision than fp32."""
@@ -341,13 +383,16 @@ class Reference:
         def factors_of(tensor: torch.Tensor) -> torch.Tensor | None:
             return _rounding(tensor) if ulps is None else _alike(tensor, ulps)
 
+        return Twin(self._moved_model(factors_of)), [factors_of(tensor) for tensor in tensors]
+
+    def _moved_model(self, factors_of: Callable[[torch.Tensor], torch.Tensor | None]) -> nn.Module:
         self.own.state.restore()
         model = copied(self.model)
         for parameter in model.parameters():
             factors = factors_of(parameter)
             if factors is not None:
                 parameter.mul_(factors)
-        return Twin(model), [factors_of(tensor) for tensor in tensors]
+        return model
 
     def varied(
         self, names: Sequence[str], tensors: Sequence[torch.Tensor], seed: int | None
@@ -461,43 +506,6 @@ def _may_be_indices(tensor: torch.Tensor) -> bool:
     return bool((tensor == tensor.round()).all())
 
 
-def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
-    """Return the share of the elements that differ by more than a small part of the exact outputs' spread.
-
-    And by more than the ulps that every budget allows: nothing is seen of what lies between two bfloat16.
-    """
-    if not reference.numel() or not (reference.is_floating_point() or reference.is_complex()):
-        return 0.0
-    if reference.is_complex():
-        reference, exact = torch.view_as_real(reference.resolve_conj()), torch.view_as_real(exact)
-    error = (reference.double() - exact).abs()
-    known = error.isfinite() & exact.isfinite()
-    if not bool(known.any()):
-        return 0.0
-    values = exact[known]
-    around = values - values.mean() if values.numel() >= _FEW_VALUES else values
-    spread = float(around.square().mean().sqrt())
-    rounding = LEAST_ULPS * torch.finfo(reference.dtype).eps * exact.abs()
-    return float((error[known] > rounding[known].clamp(min=_OFF * spread)).double().mean())
-
-
-def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
-    """Return True if two runs gave the same, but for the order in which sums are taken."""
-    for a, b in zip(left, right, strict=True):
-        if not a.numel():
-            continue
-        if not (a.is_floating_point() or a.is_complex()):
-            if not bool((a != b).double().mean() <= 1e-3):
-                return False
-            continue
-        eps = max(torch.finfo(a.dtype).eps, 16 * torch.finfo(torch.float32).eps)
-        a, b = _double(a), _double(b)
-        largest = a.abs().nan_to_num(0, 0, 0).max()
-        if bool(((a - b).abs().nan_to_num(0, 0, 0) > _REPEATED * eps * largest).any()):
-            return False
-    return True
-
-
 def _in_float64(model: nn.Module) -> nn.Module:
     with at("copying Model, for a float64 run"):
         twin = copied(model).double()
@@ -521,6 +529,13 @@ def _rounding(tensor: torch.Tensor) -> torch.Tensor | None:
     return factors.bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
 
 
+def _times(tensor: torch.Tensor, factors: torch.Tensor | None, into: bool) -> torch.Tensor:
+    """Return the product, the tensor itself without factors; `into`: in the memory of the factors."""
+    if factors is None:
+        return tensor
+    return factors.mul_(tensor) if into and factors.dtype is tensor.dtype else tensor * factors
+
+
 def _alike(tensor: torch.Tensor, ulps: float) -> torch.Tensor | None:
     """Factors up to `ulps` off 1, at random, but the same for equal values: ties stay ties."""
     if not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
@@ -532,12 +547,6 @@ def _alike(tensor: torch.Tensor, ulps: float) -> torch.Tensor | None:
     bits = (bits ^ (bits >> 29)) * multiplier
     share = ((bits >> 40) & 0xFFFF).double() / 0xFFFF
     return (1 + ulps * torch.finfo(tensor.dtype).eps * (2 * share - 1)).to(tensor.dtype)
-
-
-def _double(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -1,9 +1,23 @@
 """Looking at each of torch's operators as it is called."""
 
+from collections import Counter
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+from kernelwright.kernelbench.records import ProductPrecision
+
+# float64 and complex operands are in none; no processor has faster products for them than for float32.
+_PRECISIONS: dict[torch.dtype, ProductPrecision] = {
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+    torch.int8: "int8",
+    torch.uint8: "int8",
+}
 
 
 class OperatorMode(TorchDispatchMode):
@@ -25,12 +39,25 @@ class FlopCounter(OperatorMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.flops = 0
+        self.by_dtype = Counter[torch.dtype]()  # of the first operand
+
+    @property
+    def flops(self) -> int:
+        return self.by_dtype.total()
+
+    def by_precision(self, tf32: bool) -> dict[ProductPrecision, int]:
+        """Return the sums by the precision of operands; with `tf32`, products of float32 are in that."""
+        found = Counter[ProductPrecision]()
+        for dtype, flops in self.by_dtype.items():
+            rounded = tf32 and dtype is torch.float32
+            found["tf32" if rounded else _PRECISIONS.get(dtype, "fp32")] += flops
+        return dict(found)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
-            self.flops += count(*args, **kwargs, out_val=result)
+            operand = next(arg for arg in args if isinstance(arg, torch.Tensor))
+            self.by_dtype[operand.dtype] += count(*args, **kwargs, out_val=result)
         return result

@@ -10,7 +10,7 @@ sums in fp32 have nothing to do with r: their slope is 0.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -67,29 +67,42 @@ def rounded(tensor: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.where(tensor.isfinite(), found, tensor)
 
 
-def unlike_the_reference(errors: torch.Tensor, own: torch.Tensor) -> bool:
-    """Return True if errors are so large, beside the reference's `own`, that their origin is in question."""
-    return errors.numel() >= _FEWEST and _norm(errors) > _LEAST * _norm(own)
+Parts = Iterable[tuple[torch.Tensor, ...]]  # blocks of an output's errors, and of what goes with them
 
 
-def follows(errors: torch.Tensor, shift: torch.Tensor, own: torch.Tensor) -> bool:
-    """Return True if a candidate's errors are those of `shift`; all three in units of the tolerance.
+def unlike_the_reference(parts: Parts) -> bool:
+    """Return True if errors are so large, beside the reference's own, that their origin is in question.
 
-    `own`: the reference's errors. Products have as few independent errors as their operands have rows, so
-    significance is computed from that.
+    `parts`: blocks of both.
     """
-    finite = torch.isfinite(errors) & torch.isfinite(shift) & torch.isfinite(own)
-    errors, shift, own = (torch.where(finite, values, 0.0).flatten() for values in (errors, shift, own))
-    energy = float(shift @ shift)
-    if energy == 0.0 or math.sqrt(energy) < _NOISY * _norm(own):
+    elements, energy, own = 0, 0.0, 0.0
+    for block in parts:
+        errors, reference = (values.nan_to_num(0.0, 0.0, 0.0).flatten() for values in block)
+        elements += errors.numel()
+        energy, own = energy + float(errors @ errors), own + float(reference @ reference)
+    return elements >= _FEWEST and math.sqrt(energy) > _LEAST * math.sqrt(own)
+
+
+def follows(parts: Parts) -> bool:
+    """Return True if a candidate's errors are those of a shift.
+
+    `parts`: blocks of the errors, of the shift and of the reference's errors, all in units of the tolerance.
+    Products have as few independent errors as their operands have rows; significance is computed from that.
+    """
+    elements = 0
+    energy = common = fourth = size = noise = 0.0
+    for block in parts:
+        finite = torch.stack([values.isfinite() for values in block]).all(0)
+        errors, shift, own = (torch.where(finite, values, 0.0).flatten() for values in block)
+        squares = shift * shift
+        elements += shift.numel()
+        energy, fourth = energy + float(squares.sum()), fourth + float(squares @ squares)
+        common, size = common + float(errors @ shift), size + float(errors @ errors)
+        noise += float(own @ own)
+    if energy == 0.0 or math.sqrt(energy) < _NOISY * math.sqrt(noise):
         return False
-    common = float(errors @ shift)
-    correlation = common / math.sqrt(energy) / max(_norm(errors), 1e-300)
-    effective = energy**2 / float((shift**2) @ (shift**2))  # of many, how many matter
-    independent = max(1.0, min(effective, 2 * math.sqrt(shift.numel())))
+    correlation = common / math.sqrt(energy) / max(math.sqrt(size), 1e-300)
+    effective = energy**2 / fourth  # of many, how many matter
+    independent = max(1.0, min(effective, 2 * math.sqrt(elements)))
     needed = max(_CORRELATION, min(0.95, _CHANCE / math.sqrt(independent)))
     return common / energy > _SLOPE and correlation > needed
-
-
-def _norm(values: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(values.nan_to_num(0.0, 0.0, 0.0)))

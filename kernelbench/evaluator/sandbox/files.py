@@ -21,6 +21,9 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf",
         "localtime", "timezone", "os-release")  # fmt: skip
 SHARED_MEMORY = Path("/dev/shm")
+# Variables that name folders, or a program: of the CUDA toolkit, libraries, what Triton builds with.
+_TOOLS = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH",
+          "TRITON_PTXAS_BLACKWELL_PATH")  # fmt: skip
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -93,12 +96,13 @@ def _without_package(root: Path) -> Iterator[Path]:
 
 def _toolchains() -> Iterator[Path]:
     """Folders outside the system's that a compiler, a profiler or its libraries lie in."""
-    found = shutil.which(os.environ.get("CXX", "g++"))
-    if found is not None:  # by name: a compiler in ~/bin must not open a home folder
-        prefix = Path(found).resolve().parents[1]
-        yield from (prefix / name for name in ("bin", "lib", "lib64", "libexec", "include"))
-        yield from prefix.glob(f"{platform.machine()}-*")
+    for name, usual in (("CXX", "g++"), ("CC", "gcc")):
+        found = shutil.which(os.environ.get(name, usual))
+        if found is not None:  # by name: a compiler in ~/bin must not open a home folder
+            prefix = Path(found).resolve().parents[1]
+            yield from (prefix / part for part in ("bin", "lib", "lib64", "libexec", "include"))
+            yield from prefix.glob(f"{platform.machine()}-*")
     yield from Path("/opt/nvidia").glob("nsight-compute")  # where the toolkit's ncu leads to
-    for name in ("LD_LIBRARY_PATH", "CUDA_HOME"):
+    for name in _TOOLS:
         given = os.environ.get(name, "").split(":")
         yield from (Path(part).resolve() for part in given if part.startswith("/"))

@@ -61,7 +61,8 @@ def _allow(ruleset: int, path: Path, access: int) -> None:
     try:
         if not path.is_dir():
             access &= _OF_FILES
-        _call(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("<Qi", access, fd), 0)
+        if access:  # a file that may be enumerated: a rule that grants nothing is refused
+            _call(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("<Qi", access, fd), 0)
     finally:
         os.close(fd)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.timing.products import product_of
+from kernelwright.kernelbench.records import ProductPrecision
 
 # Chosen by hand.
 _CALLS_ON_GPU = 20  # calls in one CUDA graph
@@ -15,6 +17,13 @@ _REPEAT_S = 0.01  # seconds of one repeat at least: shorter ones hardly show oth
 _CACHES, _LEAST_CACHES = 8, 3  # multiples of the last-level cache that a copy moves: wanted, and at least
 _SMALLEST_BYTES = 256 << 20  # of such a copy, where memory allows: a last-level cache may not be told of
 _MOST_BYTES = 4 << 30  # of such a copy
+_PRODUCTS: dict[str, tuple[ProductPrecision, ...]] = {  # by device
+    "cpu": ("fp32", "bf16", "fp16"),
+    "cuda": ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"),
+}
+_CPU_SIZE, _TRIAL_SIZE = 1536, 256  # of matrices: of tens of ms a product in fp32, and of less than one
+_GPU_SIZE, _GPU_SIZE_FP32 = 8192, 4096  # of matrices: of 1 to 3 ms a product on an H100
+_REPEATS = 6
 
 
 def best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
@@ -89,28 +98,44 @@ def _copied(total_bytes: int, device: torch.device) -> Measured | None:
     return Measured(2.0 * 4 * source.numel(), lambda: target.copy_(source), 12, device)
 
 
-def _multiplied(device: torch.device) -> Measured | None:
-    size = 1536 if device.type == "cpu" else 8192
+def _multiplied(precision: ProductPrecision, device: torch.device) -> Measured | None:
+    """Return the FLOP/s of a large product; None where torch has none, or too little memory for it."""
+    size = _CPU_SIZE if device.type == "cpu" else _GPU_SIZE_FP32 if precision == "fp32" else _GPU_SIZE
     try:
-        a, b = torch.rand(2, size, size, device=device)
-        product = torch.empty_like(a)
-        return Measured(2.0 * size**3, lambda: torch.mm(a, b, out=product), 6, device)
-    except RuntimeError:
+        if device.type == "cpu" and precision != "fp32" and not _faster_than_fp32(precision, device):
+            return None
+        return Measured(2.0 * size**3, product_of(precision, device)(size), _REPEATS, device)
+    except (RuntimeError, AttributeError):
         return None
 
 
+def _faster_than_fp32(precision: ProductPrecision, device: torch.device) -> bool:
+    """Return True if small products are faster in this precision than in fp32, on one thread.
+
+    A CPU without instructions for it may take seconds for a large one. Several threads would wait for each
+    other where the machine is busy, which hides the difference.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        own_s, fp32_s = (
+            best_seconds(product_of(name, device)(_TRIAL_SIZE), _REPEATS, device)
+            for name in (precision, "fp32")
+        )
+    finally:
+        torch.set_num_threads(threads)
+    return own_s < fp32_s
+
+
 def serve(channel: Channel) -> None:
-    """Answers "describe" with what a GPU is, "measure" with the fields of `records.Ceilings`."""
+    """Answers "measure" with the fields of `records.Ceilings`."""
     while True:
         message, _ = channel.receive_json()
         device = torch.device(message["device"])
-        if device.type == "cuda" and message["do"] == "measure":
+        if device.type == "cuda":
             torch.cuda.set_device(device)
-        if message["do"] == "describe":
-            channel.send_json(_described(device))
-        else:
-            cache, most = message["last_level_cache_bytes"], message["most_bytes"]
-            channel.send_json(_measured(cache, most, device))
+        cache, most = message["last_level_cache_bytes"], message["most_bytes"]
+        channel.send_json(_measured(cache, most, device))
 
 
 def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, float | None]:
@@ -120,31 +145,11 @@ def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, fl
     found = {
         "copy_bytes_s": _copied(beyond, device) if beyond >= _LEAST_CACHES * cache else None,
         "cached_copy_bytes_s": _copied(inside, device),
-        "fp32_flops_s": _multiplied(device),
     }
+    found |= {f"{name}_flops_s": _multiplied(name, device) for name in _PRODUCTS[device.type]}
     rates = {name: None if one is None else one.rate for name, one in found.items()}
     copy, cached = rates["copy_bytes_s"], rates["cached_copy_bytes_s"]
     if copy is not None and cached is not None:
         rates["cached_copy_bytes_s"] = max(copy, cached)
     waits = [one.disturbed for one in found.values() if one is not None and one.disturbed is not None]
     return rates | {"disturbed": max(waits, default=None)}
-
-
-def _described(device: torch.device) -> dict[str, object]:
-    if not torch.cuda.is_available():
-        return {"error": "torch finds no GPU here"}
-    if (device.index or 0) >= torch.cuda.device_count():
-        return {"error": f"there are only {torch.cuda.device_count()} GPUs"}
-    try:
-        import cuda.bindings.driver  # noqa: F401 - what the evaluator needs
-
-        found = torch.cuda.get_device_properties(device)
-    except (ImportError, RuntimeError, AssertionError) as error:
-        return {"error": str(error)}
-    return {
-        "chip": found.name,
-        "memory_bytes": found.total_memory,
-        "cache_bytes": found.L2_cache_size,
-        "capability": f"sm_{found.major}{found.minor}",
-        "cuda": torch.version.cuda,
-    }

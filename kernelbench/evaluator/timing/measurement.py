@@ -22,10 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from kernelwright.kernelbench.evaluator.block import Block, PrematureLaunch
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import OutputSample
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.protocol import Effort
 from kernelwright.kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
-from kernelwright.kernelbench.evaluator.session import Block, PrematureLaunch, TaskSession
+from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings
 from kernelwright.kernelbench.evaluator.verification import describe
 from kernelwright.kernelbench.records import Verdict
@@ -84,6 +86,8 @@ def measure(
                     raise
             # Outputs that are kept split the pieces that temporaries were in: fewer calls need less memory.
             calls //= 2
+            if session.one_process:
+                candidate.close()
             candidate = reloads.enter_context(reloaded())
 
 
@@ -108,6 +112,7 @@ def _measured(
     timings = Timings(blocks, [], [], {"candidate": [], "eager": []}, overhead_s)
     rounds = effort.rounds
     most_processes = min(effort.most_processes, 1 + int(_LOADING * effort.timing_s / candidate.load_s))
+    most_processes = 1 if session.one_process else most_processes
     processes = min(effort.processes, most_processes, rounds)
     share = -(-rounds // processes)
     fewest = min(protocol.min_rounds, rounds)
@@ -131,7 +136,7 @@ def _measured(
                 calls, share = max(1, int(calls / slowdown)), min(rounds, protocol.min_rounds)
                 processes = most_processes = 1
             _warm_up(session, workers, calls)
-            _warm_up(session, workers, 2 * calls)
+            _warm_up(session, workers, min(2 * calls, session.most_calls))
             begun = done
             while done < begun + share or (done < begun + effort.most_rounds and not enough()):
                 check = _checked_family(session) if done == surely or _CHANCE.random() < further else None
@@ -178,7 +183,8 @@ def _round(
     `check`: the family of inputs that one call has and is verified on, if any.
     """
     rate = session.protocol.arrivals_per_s
-    counts = [calls, 2 * calls]
+    room = min(2 * calls, session.most_calls)
+    counts = [calls, room]
     if rate is not None:
         counts = [_CHANCE.randint(1, 3 * calls // 2) for _ in range(2)]
     # One of the two phases, or the calls that come alone.
@@ -187,7 +193,7 @@ def _round(
         mine = _CHANCE.sample(range(session.slots * calls // session.calls), counts[phase])
         timings.processes.append(process)
         special = check if phase == checked else None
-        once = partial(_phase, session, workers, order, mine, 2 * calls, check=special)
+        once = partial(_phase, session, workers, order, mine, room, check=special)
         for name, block in _repeated(session, workers["candidate"], once).items():
             timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages, block.device_s)
             timings.blocks[name].append(timed)
@@ -210,7 +216,8 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
     for name, worker in _CHANCE.sample(list(workers.items()), len(workers)):
         with _blamed(session, name):
             session.prepare(worker, calls)
-            seconds[name] = session.run(worker, range(calls), session.oracle.call_seeds(calls)).seconds
+            seeds = session.oracle.call_seeds(calls)
+            seconds[name] = session.run(worker, range(calls), seeds, whole=()).seconds
     return seconds["candidate"] / seconds["eager"]
 
 
@@ -256,25 +263,41 @@ def _phase(
     kept = slots if rate is None else slots[-1:]  # the calls whose outputs will be there
     secret = secrets.randbelow(len(kept))
     special = {kept[secret]: check} if check else {}
+    # Its inputs may be of another family, and it is verified.
+    sample = session.oracle.sample(len(kept), but=secret if check else None)
+    compared = {"candidate": ([secret] if check else [], sample), "eager": ([], sample)}
+    run = partial(_run, session, workers, compared)
     blocks: dict[str, Block] = {}
     if rate is None:
         _fill(session, slots, special)
         for name in order:
-            with _blamed(session, name):
-                blocks[name] = session.run(workers[name], slots, seeds, strict=True)
+            blocks[name] = run(name, slots, seeds)
     else:
         for slot, seed in zip(slots, seeds, strict=True):
             _fill(session, [slot], special)
             for name in order:
                 time.sleep(_CHANCE.expovariate(rate))
-                with _blamed(session, name):
-                    block = session.run(workers[name], [slot], [seed], strict=True)
+                block = run(name, [slot], [seed])
                 blocks[name] = blocks[name].followed_by(block) if name in blocks else block
     if check:
         _verify(session, workers["candidate"], blocks["candidate"], kept, secret, seeds[secret - len(kept)])
-    # Its inputs may be of another family, and it has been verified.
-    _compare(session, workers, blocks, but=secret if check else None)
+    _compare(session, workers, blocks, sample)
     return blocks
+
+
+def _run(
+    session: TaskSession,
+    workers: Mapping[str, Worker],
+    compared: Mapping[str, tuple[Sequence[int], OutputSample | None]],
+    name: str,
+    slots: Sequence[int],
+    seeds: Sequence[int | None],
+    flush: bool = True,
+) -> Block:
+    """Run a timed block of a worker; `compared`: the calls, and the part, of whose outputs will be."""
+    whole, part = compared.get(name, ((), None))
+    with _blamed(session, name):
+        return session.run(workers[name], slots, seeds, strict=True, flush=flush, whole=whole, part=part)
 
 
 def _alone(
@@ -298,15 +321,15 @@ def _alone(
         slots = [_CHANCE.randrange(session.slots)]
         special = {slots[0]: check} if check and number == calls - 1 else {}
         _fill(session, slots, special)
+        sample = None if special else session.oracle.sample(1)
+        compared = {"candidate": ([0] if special else [], sample), "eager": ([], sample)}
         for name in names:
-            with _blamed(session, name):
-                blocks[name] = session.run(workers[name], slots, [seed], strict=True, flush=False)
+            blocks[name] = _run(session, workers, compared, name, slots, [seed], flush=False)
             seconds[name].append(blocks[name].seconds)
         names.reverse()
         if special:
             _verify(session, workers["candidate"], blocks["candidate"], slots, 0, seed)
-        else:
-            _compare(session, workers, blocks, but=None)
+        _compare(session, workers, blocks, sample)
     return seconds
 
 
@@ -327,12 +350,15 @@ def _verify(
 
 
 def _compare(
-    session: TaskSession, workers: Mapping[str, Worker], blocks: Mapping[str, Block], but: int | None
+    session: TaskSession,
+    workers: Mapping[str, Worker],
+    blocks: Mapping[str, Block],
+    sample: OutputSample | None,
 ) -> None:
-    """Hold a part of the candidate's outputs, not those of call `but`, against eager's. Raises Refused."""
+    """Hold a sample of the candidate's outputs, if there is one, against eager's. Raises Refused."""
     candidate, eager = workers["candidate"], workers["eager"]
     ours, theirs = blocks["candidate"].outputs, blocks["eager"].outputs
-    if not session.oracle.agrees(candidate, ours, eager, theirs, but=but):
+    if sample is not None and not session.oracle.agrees(candidate, ours, eager, theirs, sample):
         raise Refused(
             Verdict.cheating, "right when verified; when timed, its outputs are not those of the reference"
         )
@@ -360,4 +386,4 @@ def _blamed(session: TaskSession, name: str) -> Iterator[None]:
         if name == "candidate":
             raise
         session.drop_baseline(name, failure.reason)
-        raise BaselineFailed(name, failure.reason) from None
+        raise BaselineFailed(name, failure.reason, failure.memory) from None

@@ -27,19 +27,18 @@ def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
 
 
 def _seconds(amount: float, rate: float | None) -> float:
-    """Least seconds that moving or computing `amount` takes; 0 where the rate is not known."""
+    """Least seconds that moving `amount` bytes takes; 0 where the bandwidth is not known."""
     return amount / rate if rate is not None else 0.0
 
 
 def near_ceilings(session: TaskSession, target: Target, candidate_us: float) -> bool:
     """Return True if the measured ceilings of `target` may be too low for this time.
 
-    That is so if the time is near to what moving the data, or the products, take by them: they may have been
-    measured while the machine was busy.
+    That is so if the time is near to what moving the data, or the products in the reference's precision, take
+    by them: they may have been measured while the machine was busy.
     """
-    oracle, ceilings = session.oracle, target.ceilings
-    moved = oracle.input_bytes + oracle.weight_bytes + oracle.output_bytes
-    floor_s = max(_seconds(moved, ceilings.copy_bytes_s), _seconds(oracle.flops, ceilings.fp32_flops_s))
+    work, ceilings = session.oracle.work, target.ceilings
+    floor_s = max(work.copy_s(ceilings) or 0.0, work.products_s(ceilings) or 0.0)
     return 1e6 * floor_s > DOUBTFUL * candidate_us
 
 

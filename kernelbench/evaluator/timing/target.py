@@ -1,11 +1,13 @@
 """A device as a target: what it is, and what it can do at best."""
 
+import logging
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from kernelwright.kernelbench import machine_cache
-from kernelwright.kernelbench.devices import visible_name
+from kernelwright.kernelbench.devices import target_names, visible_name
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -17,6 +19,9 @@ _MEASURED, _PAUSE_S = 3, 0.5  # times, the first time
 _MOST_MEASURED, _MOST_S = 8, 20.0  # times, and seconds, where others were in the way each time before
 _SHARE = 4  # of the memory that can be had, one part in so many is used to measure it
 _WORKER_BYTES = 1 << 30  # that a worker takes beside
+_DESCRIBED_S = 120.0  # seconds in which a driver answers, which may first have to set up the GPU
+_IN_USE_BYTES = 1 << 30  # of a GPU, by others: as much as a display takes is not worth a word
+_log = logging.getLogger("kernelwright")
 
 
 def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) -> Target:
@@ -27,7 +32,7 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     higher of old and new is kept. Raises MissingPrerequisite without such a GPU, StorageError where what was
     kept is damaged.
     """
-    mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
+    mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device, alone=not again)
     kind = "ceilings" if device == "cpu" else f"ceilings-{visible_name(device)}"  # no two GPUs are alike
     file = machine_cache.file_for(pool.cache, kind, mark)
     ceilings = machine_cache.read(file, Ceilings)
@@ -46,9 +51,14 @@ def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
     return ("torch",) if mark.compiler == "none" else ("cpp", "torch")
 
 
-def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
-    """Fingerprint of a GPU, and of the host that launches its kernels."""
-    found = _existing_gpu(pool, device)
+def _gpu(pool: WorkerPool, device: str, alone: bool) -> Fingerprint:
+    """Fingerprint of a GPU, and of the host that launches its kernels.
+
+    `alone`: no session is up that would have memory there.
+    """
+    found = _existing_gpu(pool)
+    if (shared := in_use(found)) and alone:
+        _log.warning(f"{device}: {shared}; end them, or the times say little (`nvidia-smi` lists them)")
     host = fingerprint(pool.threads)
     return host.model_copy(
         update={
@@ -63,19 +73,28 @@ def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
 
 def describe_chip(pool: WorkerPool) -> str:
     """Return the name of a pool's GPU. Raises MissingPrerequisite without such a GPU."""
-    return _chip(_existing_gpu(pool, pool.device))
+    return _chip(_existing_gpu(pool))
 
 
-def _existing_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
+def _existing_gpu(pool: WorkerPool) -> dict[str, Any]:
     found = describe_gpu(pool)
     if "error" in found:
-        name, count = visible_name(device), gpu_count()
-        if count is not None and name.isdigit() and int(name) >= count:
-            found["error"] = f"this machine has {count} GPU{'s' * (count != 1)}, from cuda:0 on"
-        raise MissingPrerequisite(
-            f"no target {device}: {found['error']}", "use --target cpu, or see what `nvidia-smi` says"
-        )
+        error, fix = _beyond_the_last(pool.device) or (found["error"], found["fix"])
+        raise MissingPrerequisite(f"no target {pool.device}: {error}", fix)
     return found
+
+
+def _beyond_the_last(device: str) -> tuple[str, str] | None:
+    """Return what is wrong, and the fix, with a GPU whose number is that of none; None if that is not known.
+
+    Workers, who see one GPU only, could not say it.
+    """
+    name, count = visible_name(device), gpu_count()
+    if not count or not name.isdigit() or int(name) < count:
+        return None
+    given = "CUDA_VISIBLE_DEVICES" in os.environ
+    fix = "change CUDA_VISIBLE_DEVICES" if given else f"use --target {target_names(count)}"
+    return f"this machine has {count} GPU{'s' * (count != 1)}", fix
 
 
 def _chip(found: Mapping[str, Any]) -> str:
@@ -83,8 +102,26 @@ def _chip(found: Mapping[str, Any]) -> str:
 
 
 def describe_gpu(pool: WorkerPool) -> dict[str, Any]:
-    """Answer of `ceilings.serve` for it: "chip", "capability", "memory_bytes", …, or the "error"."""
-    return _ask(pool, {"do": "describe", "device": pool.worker_device})
+    """Return the answer of `gpu.serve`: "chip", "capability", "memory_bytes", …, or an "error" and its "fix".
+
+    Raises InfrastructureError where the driver does not answer.
+    """
+    with pool.start("baseline", "kernelwright.kernelbench.evaluator.timing.gpu:serve") as worker:
+        try:
+            return worker.ask({"do": "describe", "device": pool.worker_device}, _DESCRIBED_S)
+        except (WorkerDied, WorkerTimeout) as error:
+            raise InfrastructureError(
+                f"the driver of {pool.device} does not answer: {error}",
+                "see what `nvidia-smi` and `dmesg` say",
+            ) from None
+
+
+def in_use(found: Mapping[str, Any]) -> str:
+    """Return what others have of the memory of a GPU that was described, in words; empty if hardly any."""
+    used, whole = found["in_use_bytes"], found["memory_bytes"]
+    if used < _IN_USE_BYTES:
+        return ""
+    return f"other processes use {used / (1 << 30):.0f} of its {whole / (1 << 30):.0f} GiB"
 
 
 def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:

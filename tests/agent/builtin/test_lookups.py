@@ -1,9 +1,13 @@
 """Lookups: what an index says is read where it is needed, and an index that says too much is refused."""
 
+import ast
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.builtin.lookups import LOOKUPS, TOKENS
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
@@ -80,3 +84,40 @@ def test_what_a_table_holds_comes_out_as_it_is(tmp_path: Path) -> None:
     w[0, 0], w[1, 5], w[2, 7], w[3, 1] = float("nan"), float("inf"), -float("inf"), -0.0
     for found, wanted in zip(model_new(w, i, j), model(w, i, j), strict=True):
         assert torch.equal(found.view(torch.int32), wanted.view(torch.int32))
+
+
+class NoWaiting(TorchDispatchMode):
+    """Fails where a value of a tensor is asked for, which on a GPU the host would wait for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._local_scalar_dense.default, "the host waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+def indices_of(language: str) -> Callable[..., torch.Tensor]:
+    """The function that candidates in a language look indices through with."""
+    text = source("return w[i] * 2", f"torch.randn(50, 33), {TOKENS}", arguments="w, i")
+    body = ast.parse(propose(text, language).source).body
+    (function,) = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == "indices"]
+    found: dict[str, Any] = {"torch": torch}
+    exec(compile(ast.Module([function], []), language, "exec"), found)
+    return found["indices"]
+
+
+@pytest.mark.parametrize("language", ["triton", "cuda"])
+def test_on_a_gpu_the_host_does_not_wait_for_indices(language: str) -> None:
+    indices = indices_of(language)
+    given = torch.tensor([[0, 7, 49], [3, -1, -50]]).t()
+    with NoWaiting():
+        found, empty = indices(given, 50, True), indices(torch.zeros(0, 4, dtype=torch.int64), 50)
+        plain = indices(given[:, 0], 50)
+    assert found.is_contiguous() and found.tolist() == [[0, 3], [7, 49], [49, 0]] and empty.shape == (0, 4)
+    assert plain.tolist() == [0, 7, 49]
+    for wrong, negative in ((50, True), (-51, True), (-1, False), (2**40, False)):
+        with pytest.raises(RuntimeError, match="an index is out of range for 50 elements"):
+            indices(torch.tensor([0, wrong]), 50, negative)
+
+
+def test_on_a_cpu_the_wrong_index_is_named() -> None:
+    with pytest.raises(IndexError, match="index -51 is out of range"):
+        indices_of("cpp")(torch.tensor([3, -51]), 50, True)

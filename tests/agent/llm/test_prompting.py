@@ -26,6 +26,7 @@ from kernelwright.kernelbench.records import (
     Environment,
     Evaluation,
     Interval,
+    Precision,
     Speedup,
     Stages,
     Task,
@@ -38,6 +39,7 @@ from kernelwright.profiling.diagnosis import diagnose
 from kernelwright.profiling.records import Metric, Profile, Remark
 from kernelwright.profiling.selection import MetricSample, select
 from tests.helpers.anywhere import TARGET as ANY_TARGET
+from tests.helpers.gpu.h100 import H100
 
 CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
 CEILINGS = {"copy_bytes_s": 2e10, "fp32_flops_s": 3e11}
@@ -93,6 +95,20 @@ def test_the_first_prompt_has_the_task_the_machine_and_a_guide() -> None:
     assert TASK.source.strip() in user.content and TASK.id in user.content
     assert "Testium 9000, 8 threads" in user.content and "32 MiB" in user.content
     assert "20 GB/s" in user.content and "10 MB at least (500 us)" in user.content
+
+
+def test_a_prompt_names_the_peak_of_the_task_s_precision() -> None:
+    work = WORK.model_copy(update={"flops": 10**11, "products": {"bf16": 10**11}})
+    bf16 = TASK.model_copy(update={"precision": Precision.bf16})
+    said = Situation(bf16, H100, work).facts()
+    assert "a large bf16 product runs at 989 TFLOP/s" in said and "fp32" not in said
+    assert "100 GFLOP in products (101.1 us)" in said
+    assert (
+        "a large tf32 product"
+        in Situation(TASK.model_copy(update={"precision": Precision.tf32}), H100, WORK).facts()
+    )
+    on_cpu = Situation(bf16, TARGET, work).facts()
+    assert "a large bf16 product, computed in fp32, runs at 300 GFLOP/s" in on_cpu
 
 
 def test_a_later_prompt_has_the_best_the_failure_since_and_the_advice() -> None:
@@ -239,6 +255,7 @@ def test_the_examples_pass_the_evaluator(home: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.acceptance
 @pytest.mark.parametrize("language", ["triton", "cuda"])
 def test_the_examples_pass_on_a_gpu(language: str, tmp_path: Path) -> None:
     source = (FOLDER / "examples" / f"{language}.py").read_text()

@@ -2,7 +2,7 @@
 
     python -c 'from tests.helpers.emulate.agreement import *; print(table(observed()))'    (in the repository's root)
 
-Each kernel runs in a process of its own, through CuPy, for a fault of one would spoil the others.
+Each kernel runs in a process of its own, for a fault of one would spoil the others.
 """
 
 import os

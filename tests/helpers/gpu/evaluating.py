@@ -1,50 +1,60 @@
-"""Evaluators whose workers have the tests' own GPUs."""
+"""Evaluators and worker pools that have the tests' own GPUs."""
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelwright.kernelbench.evaluator import Limits, LocalEvaluator, Protocol, Referee
+from kernelwright import cli
+from kernelwright.kernelbench import without_gpu
+from kernelwright.kernelbench.evaluator import Limits, LocalEvaluator, Protocol, Referee, referee
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelwright.kernelbench.without_gpu import start_evaluator
 from tests.helpers.gpu.fake_driver import Page, fake_driver
 
 SMALL = 16 << 20  # bytes of inputs, and of outputs, of a block
 
 
 @contextlib.contextmanager
-def fake_gpus(folder: Path, memory_bytes: int = 4 << 30, devices: int = 1) -> Iterator[Page]:
-    """Have the workers of evaluators see the tests' own GPUs, in the block."""
+def fake_gpu(
+    folder: Path, memory_bytes: int = 4 << 30, devices: int = 1, modules: Sequence[str] = ("fake_gpu",)
+) -> Iterator[Page]:
+    """Have pools whose device is a GPU use the tests' own in the block; the page says what these do.
+
+    `modules`: of `folder`, imported by the fork server before there are workers.
+    """
     wait = WorkerPool._await_fork_server
 
     def imported(pool: WorkerPool) -> None:
         wait(pool)
-        if pool.device != "cpu" and "fake_gpu" not in pool._imported:
-            pool._imported.append("fake_gpu")
-            pool._channel.send_json({"import": ["fake_gpu"]})
+        if pool.device != "cpu" and modules[0] not in pool._imported:
+            pool._imported += modules
+            pool._channel.send_json({"import": list(modules)})
             wait(pool)
 
     with fake_driver(folder, memory_bytes, devices) as page, pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkerPool, "_await_fork_server", imported)
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        # A probe of the device is a call of torch here: of one thread, it waits for no other.
+        for module in (referee, without_gpu):
+            patch.setattr(module, "physical_threads", lambda: 1)
         yield page
 
 
 @contextlib.contextmanager
 def gpu_referee(
-    folder: Path, cache: Path, memory_bytes: int = 4 << 30, **options: Any
+    folder: Path, cache: Path, memory_bytes: int = 16 << 30, **options: Any
 ) -> Iterator[tuple[Referee, Page]]:
     """A referee of cuda:0 in the block, with the page on which a test says what the device does."""
     options.setdefault("protocol", Protocol(inputs_bytes=SMALL, outputs_bytes=SMALL))
     options.setdefault("limits", Limits())
     with (
-        fake_gpus(folder, memory_bytes) as page,
-        Referee.start(cache=cache, device="cuda:0", threads=1, **options) as referee,
+        fake_gpu(folder, memory_bytes) as page,
+        Referee.start(cache=cache, device="cuda:0", **options) as made,
     ):
-        yield referee, page
+        yield made, page
 
 
 @contextlib.contextmanager
@@ -55,7 +65,16 @@ def evaluator_of(
     options.setdefault("protocol", Protocol(inputs_bytes=SMALL, outputs_bytes=SMALL))
     names = [f"cuda:{number}" for number in range(devices)]
     with (
-        fake_gpus(folder, memory_bytes, devices) as page,
-        start_evaluator(cache=folder / "cache", devices=names, **options) as evaluator,
+        fake_gpu(folder, memory_bytes, devices) as page,
+        without_gpu.start_evaluator(cache=folder / "cache", devices=names, **options) as evaluator,
     ):
         yield evaluator, page
+
+
+def command(*words: str) -> int:
+    """Run a command of kernelwright in this process, where a fake GPU may be; return its exit status."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["kernelwright", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return int(ended.value.code or 0)

@@ -51,7 +51,7 @@ class Page(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("ready", "memory_bytes", "sync_ns", "launch_ns", "teardown_ns",
-                                              "driver_version", "launches", "count")),
+                                              "driver_version", "launches", "compute_mode", "count")),
         ("faults", Fault * _FAULTS),
         ("devices", Device * _DEVICES),
         ("processes", _Process * _PROCESSES),
@@ -79,7 +79,7 @@ def cuda_headers() -> Path:
 
 @functools.cache
 def library() -> Path:
-    """The driver, built: libcuda.so.1."""
+    """The driver, built, with the host functions that its kernels are: libcuda.so.1."""
     built = Path(mkdtemp(prefix="fake-libcuda-")) / "libcuda.so.1"
     words = [
         "gcc",
@@ -92,7 +92,8 @@ def library() -> Path:
         "-I",
         str(cuda_headers()),
     ]
-    subprocess.run([*words, "-o", str(built), str(HERE / "fake_libcuda.c"), "-lpthread", "-ldl"], check=True)
+    sources = [str(HERE / name) for name in ("fake_libcuda.c", "host_kernels.c")]
+    subprocess.run([*words, "-o", str(built), *sources, "-lpthread", "-ldl"], check=True)
     built.parent.chmod(0o755)
     return built
 

@@ -64,7 +64,8 @@ struct page {
   int64_t teardown_ns;
   int64_t driver_version;
   int64_t launches; /* by all processes */
-  int64_t count;    /* of devices */
+  int64_t compute_mode; /* CUcomputemode: whom the devices let in */
+  int64_t count;        /* of devices */
   struct fault faults[FAULTS];
   struct device devices[DEVICES];
   struct process processes[PROCESSES];
@@ -279,7 +280,7 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
   BEGIN;
   int devices[DEVICES];
   if (device < 0 || device >= visible(devices)) return CUDA_ERROR_INVALID_DEVICE;
-  snprintf(name, length, page->devices[devices[device]].unlike ? "Another fake GPU" : "Fake GPU");
+  snprintf(name, length, page->devices[devices[device]].unlike ? "Another GPU" : "NVIDIA H100 80GB HBM3");
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
@@ -291,6 +292,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = page->compute_mode; break;
     default: *value = 1;
   }
   return CUDA_SUCCESS;
@@ -502,8 +504,8 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t coun
   return CUDA_SUCCESS;
 }
 
-/* A module is a library of host functions beside this one: fake_kernel_NAME(params, grid, block) computes, and
-   returns the nanoseconds that the device would take. */
+/* The kernels of all modules are host functions, those of host_kernels.c among them: fake_kernel_NAME(params,
+   grid, block) computes, and returns the nanoseconds that the device would take. */
 EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
   BEGIN;
   if (memcmp(image, "\177ELF", 4)) return CUDA_ERROR_INVALID_IMAGE;
@@ -523,7 +525,7 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute att
   return value > 232448 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
-  *value = 0;
+  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -533,6 +535,25 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, un
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   int64_t (*call)(void **, const unsigned *, const unsigned *) = (void *)function;
   work(call(params, grid, block));
+  return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) {
+  return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                        config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream, params, extra);
+}
+/* NVRTC asks for a table of the driver's internals where there is a driver. */
+EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+  *table = NULL;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+/* The rest of what Triton asks. */
+EXPORT CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return CUDA_SUCCESS; }
+EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+  if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;
+  *(CUdeviceptr *)data = address;
   return CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@ computing call of torch takes its time on the CPU, and OPERATOR_NS on the device
 import contextlib
 import ctypes
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -16,11 +17,11 @@ from torch.utils import _pytree as pytree
 from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu, properties
 from kernelwright.kernelbench.evaluator.memory import cuda as device_memory
 from kernelwright.kernelbench.evaluator.timing import ceilings
+from tests.helpers.gpu.h100 import CEILINGS
 
 OPERATOR_NS = 2000
 CHIP = "sm_90"
-# Measuring them would take minutes on a CPU, and say nothing of this one.
-CEILINGS = {"copy_bytes_s": 3e12, "cached_copy_bytes_s": 6e12, "fp32_flops_s": 5e13, "disturbed": None}
+_WHOLE = 2 << 20  # bytes, of which memory that is taken from a pool is a multiple; smaller: a power of two
 
 _library = ctypes.CDLL(os.environ["FAKE_CUDA"], mode=ctypes.RTLD_GLOBAL)
 _work = _library.fake_work
@@ -30,6 +31,16 @@ _work.argtypes, _work.restype = [ctypes.c_int64], None
 def busy(us: float) -> None:
     """Launch a kernel that takes so long and computes nothing."""
     _work(int(1000 * us))
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """Have results in the block come from elsewhere than torch's pool, as a CUDA graph's or CuPy's do."""
+    before, Pool.current = Pool.current, None
+    try:
+        yield
+    finally:
+        Pool.current = before
 
 
 def lose_context(error: int = 700) -> None:
@@ -121,14 +132,75 @@ def graph(captured: CUDAGraph, *_: Any, **__: Any) -> Iterator[None]:
         captured.capture_end()
 
 
-class _Pool:
-    """A pool of memory that nothing is taken from: outputs are copied to where the referee finds them."""
+class Allocator:
+    """What a torch.cuda.MemPool takes its memory from: a function of a library."""
 
-    def __init__(self, *_: Any) -> None:
-        pass
+    def __init__(self, library: str, allocate: str, _: str) -> None:
+        self.take = getattr(ctypes.CDLL(library), allocate)
+        self.take.argtypes, self.take.restype = [ctypes.c_int64, ctypes.c_int, ctypes.c_int64], ctypes.c_int64
 
-    def allocator(self) -> None:
-        return None
+    def allocator(self) -> Self:
+        return self
+
+
+class Pool:
+    """Memory of an allocator, from which results come in `use`; what is freed is kept, by size."""
+
+    current: "Pool | None" = None
+
+    def __init__(self, allocator: Allocator) -> None:
+        self._take, self._free = allocator.take, dict[int, list[int]]()
+
+    @classmethod
+    @contextlib.contextmanager
+    def use(cls, pool: "Pool", *_: Any) -> Iterator[None]:
+        before, cls.current = cls.current, pool
+        try:
+            yield
+        finally:
+            cls.current = before
+
+    def holding(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of the tensor in this pool's memory."""
+        used = tensor.untyped_storage().nbytes()
+        size = -(-used // _WHOLE) * _WHOLE if used > _WHOLE else 1 << max(9, (used - 1).bit_length())
+        free = self._free.setdefault(size, [])
+        address = free.pop() if free else self._take(size, 0, 0)
+        if not address:
+            asked = f"Tried to allocate {size / (1 << 30):.2f} GiB."
+            raise torch.OutOfMemoryError(f"CUDA out of memory. {asked} Including non-PyTorch memory, …")
+        memory = (ctypes.c_uint8 * size).from_address(address)
+        weakref.finalize(memory, free.append, address)
+        whole = torch.frombuffer(memory, dtype=torch.uint8)[:used].view(tensor.dtype)
+        held = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return held.copy_(tensor)
+
+
+class Live:
+    """Bytes of the results that exist, as torch.cuda counts what it has allocated."""
+
+    bytes = most_bytes = 0
+
+    @classmethod
+    def count(cls, given_to: Any, made: Any) -> None:
+        with torch._C.DisableTorchFunction():
+            given = {tensor.untyped_storage().data_ptr() for tensor in _tensors(given_to)}
+            for storage in {
+                tensor.untyped_storage().data_ptr(): tensor.untyped_storage()
+                for tensor in _tensors(made)
+                if tensor.untyped_storage().data_ptr() not in given
+            }.values():
+                cls.add(storage.nbytes())
+                weakref.finalize(storage, cls.add, -storage.nbytes())
+
+    @classmethod
+    def add(cls, size: int) -> None:
+        cls.bytes += size
+        cls.most_bytes = max(cls.bytes, cls.most_bytes)
+
+    @classmethod
+    def reset(cls, *_: Any) -> None:
+        cls.most_bytes = cls.bytes
 
 
 class FakeTorch(TorchOnGpu):
@@ -141,8 +213,11 @@ class FakeTorch(TorchOnGpu):
             "Event": Event,
             "CUDAGraph": CUDAGraph,
             "graph": graph,
-            "MemPool": _Pool,
-            "use_mem_pool": lambda *_: contextlib.nullcontext(),
+            "MemPool": Pool,
+            "use_mem_pool": Pool.use,
+            "memory_allocated": lambda *_: Live.bytes,
+            "max_memory_allocated": lambda *_: Live.most_bytes,
+            "reset_peak_memory_stats": Live.reset,
             "mem_get_info": _memory_info,
             "is_available": lambda: _count() > 0,
             "device_count": _count,
@@ -151,7 +226,7 @@ class FakeTorch(TorchOnGpu):
         }
         for name, value in replaced.items():
             setattr(cuda, name, value)
-        cuda.memory.CUDAPluggableAllocator = _Pool
+        cuda.memory.CUDAPluggableAllocator = Allocator
         return self
 
     def __torch_function__(
@@ -165,6 +240,9 @@ class FakeTorch(TorchOnGpu):
             _work(OPERATOR_NS)
             if CUDAGraph.capturing is not None:
                 CUDAGraph.capturing.calls.append((func, args, kwargs or {}, made))
+            elif Pool.current is not None:
+                made = _held(Pool.current, (args, kwargs), made)
+            Live.count((args, kwargs), made)
         return made
 
 
@@ -186,6 +264,20 @@ def _tensors(made: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
 
 
+def _held(pool: Pool, given_to: Any, made: Any) -> Any:
+    """Return results with those that have memory of their own in the pool's."""
+    with torch._C.DisableTorchFunction():
+        given = {tensor.untyped_storage().data_ptr() for tensor in _tensors(given_to)}
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            own = type(tensor) is torch.Tensor and tensor.numel() and not tensor.requires_grad
+            return (
+                pool.holding(tensor) if own and tensor.untyped_storage().data_ptr() not in given else tensor
+            )
+
+        return pytree.tree_map_only(torch.Tensor, move, made)
+
+
 def _computes(func: Callable[..., Any], args: Sequence[Any], made: Any) -> bool:
     """Return True for what would be a kernel: a result in memory of its own, or one that is written over."""
     name = getattr(func, "__name__", "")
@@ -199,6 +291,9 @@ def _computes(func: Callable[..., Any], args: Sequence[Any], made: Any) -> bool:
         return any(result.untyped_storage().data_ptr() not in given for result in results)
 
 
+_of_c: Any = torch._C  # what launches ask
+_of_c._cuda_getDevice = _of_c._cuda_getCurrentRawStream = lambda *_: 0
+# Measuring them would take minutes on a CPU, and say nothing of this one.
 ceilings._measured = lambda *_: CEILINGS
 device_memory._PROBE_BYTES = 4096  # computed by the CPU
 FakeTorch(CHIP).__enter__()

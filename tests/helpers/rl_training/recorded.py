@@ -112,7 +112,7 @@ def _work():  # type: ignore[no-untyped-def]
     evaluation = run_factory.evaluation(task, candidate, eager=1.0)
     attempt = RecordedAttempt(id=1, task=task.id, round=0, confirms=False, candidate=candidate, advice=None,
                       evaluation=evaluation, profile=PROFILE)  # fmt: skip
-    return work_of([attempt])
+    return work_of(task, [attempt])
 
 
 WORK = _work()

@@ -161,3 +161,24 @@ extern "C" __global__ void turn(const float* x, float* y, int n) {
         (8, "global", "write"): (32, 128, 128),
     }
     torch.testing.assert_close(y, x.T.contiguous())
+
+
+def test_options_mean_what_they_do_on_a_gpu() -> None:
+    source = r"""
+    extern "C" __global__ void of_both(const float* x, float* y) {
+        y[0] = expf(x[0]);
+        y[1] = __expf(x[0]);
+        y[2] = fmaf(x[0], x[0], -x[1]);
+        y[3] = x[0] * x[0] - x[1];
+    }"""
+    x, y = torch.tensor([10.1, 10.1**2]), torch.empty(4)
+    compile_cuda(source).of_both((1,), (1,), (x, y))
+    assert y[0] != y[1] and y[2] == y[3]
+    compile_cuda(source, ("--use_fast_math", "-fmad=false")).of_both((1,), (1,), (x, y))
+    assert y[0] == y[1] and y[2] != y[3]
+
+
+def test_a_pointer_to_pointers_is_refused() -> None:
+    module = compile_cuda('extern "C" __global__ void all(float** rows) { rows[0][0] = 1; }')
+    with pytest.raises(ArgumentError, match=r"'rows' is a float\*\*; pass an int64 tensor of data_ptr\(\)"):
+        module.all((1,), (1,), ([torch.ones(1)],))

@@ -5,6 +5,7 @@ Not run on a GPU yet. KERNELWRIGHT_AGREEMENT names a file for the table of agree
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,22 @@ from tests.helpers.emulate.specimen import Specimen, corpus
 pytestmark = pytest.mark.builds
 
 RIGHT = [specimen for specimen in corpus() if not specimen.expected]
+ACCEPTED = (
+    "atomic_sum",
+    "groups_of_any_kind",
+    "matmul_double_buffered",
+    "scan_warp",
+    "softmax",
+)  # on a new GPU
+
+
+def case(specimen: Specimen) -> Any:
+    accepted = [pytest.mark.acceptance] * (specimen.name in ACCEPTED)
+    return pytest.param(specimen, id=specimen.name, marks=accepted)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("specimen", RIGHT, ids=lambda specimen: specimen.name)
+@pytest.mark.parametrize("specimen", [case(specimen) for specimen in RIGHT])
 def test_values_are_right_on_a_gpu(specimen: Specimen) -> None:
     found = values(specimen)
     assert found.found is False, found.says

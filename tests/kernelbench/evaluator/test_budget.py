@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness import budget
-from kernelwright.kernelbench.evaluator.correctness.budget import Expected, columns_differ, expect
+from kernelwright.kernelbench.evaluator.correctness import row_errors
+from kernelwright.kernelbench.evaluator.correctness.budget import Expected, expect
 from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 from kernelwright.kernelbench.evaluator.correctness.families import infer_domain, perturb, rewrite
+from kernelwright.kernelbench.evaluator.correctness.row_errors import columns_differ
 from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
 from kernelwright.kernelbench.evaluator.reference.draws import Draws, FastDraws
 
@@ -147,7 +148,7 @@ def test_the_fused_passes_say_what_torch_would_say(columns: int, monkeypatch: py
     wrong = torch.exp(x)
     wrong[5, int(x[5].argmax())] *= 1 + 1e-4
     errors = [compare(fused, y).error for y in (torch.exp(x), wrong)]
-    monkeypatch.setattr(budget, "library", lambda name: None)
+    monkeypatch.setattr(row_errors, "library", lambda name: None)
     assert [compare(fused, y).error for y in (torch.exp(x), wrong)] == pytest.approx(errors)
     assert errors[0] < 1.0 < errors[1]
 
@@ -158,8 +159,8 @@ def test_the_fused_rows_are_those_of_torch(columns: int) -> None:
     exact[5] = 0
     reference = (exact * (1 + 1e-6 * torch.randn(300, columns))).float()
     moved = [(exact * (1 + 1e-5 * torch.randn(300, columns))).float() for _ in range(2)]
-    fused = budget._fused_rows(exact, reference, moved, budget._FULL)
-    plain = budget._rows(exact, reference, moved, budget._FULL)
+    fused = row_errors.fused_rows(exact, reference, moved, row_errors.FULL)
+    plain = row_errors.rows_of(exact, reference, moved, row_errors.FULL)
     assert fused is not None
     for a, b in ((fused.spread, plain.spread), (fused.size, plain.size), (fused.ratio, plain.ratio)):
         assert torch.allclose(a, b, rtol=1e-9)

@@ -60,7 +60,7 @@ def session(draws: dict[str, list[CallComparison]]) -> Any:
     return SimpleNamespace(
         protocol=SimpleNamespace(families=FAMILIES),
         oracle=oracle,
-        calls=1,
+        most_calls=2,
         slots=3,
         prepare=lambda worker, calls: None,
         run=run,

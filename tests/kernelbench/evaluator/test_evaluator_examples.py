@@ -48,7 +48,9 @@ def test_a_round_has_the_phases_of_the_example(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(measurement, "_phase", phase)
     monkeypatch.setattr(measurement, "_alone", one_by_one)
     empty = SimpleNamespace(seconds=0.0)
-    session: Any = SimpleNamespace(protocol=Protocol(), slots=15, calls=5, run=lambda *_, flush: empty)
+    session: Any = SimpleNamespace(
+        protocol=Protocol(), slots=15, calls=5, most_calls=10, run=lambda *_, flush: empty
+    )
     workers: Any = dict.fromkeys(("candidate", "eager", "compile"))
     timings = Timings({}, [], [])
     for _ in range(100):

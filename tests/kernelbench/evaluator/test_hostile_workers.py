@@ -9,8 +9,9 @@ import pytest
 
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.evaluator import Measurement, Referee
+from kernelwright.kernelbench.evaluator.block import Block
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
-from kernelwright.kernelbench.evaluator.session import Block, TaskSession
+from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Verdict
 from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 

@@ -29,6 +29,29 @@ def test_flops_are_counted_as_torch_counts_them(name: str) -> None:
     assert (ours.flops > 0) is (name != "pointwise")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "precision"),
+    [
+        (torch.float32, False, "fp32"),
+        (torch.float32, True, "tf32"),
+        (torch.bfloat16, True, "bf16"),
+        (torch.float16, False, "fp16"),
+        (torch.float64, True, "fp32"),  # no ceiling of its own, and none is higher
+    ],
+)
+def test_flops_are_counted_by_the_precision_of_operands(
+    dtype: torch.dtype, tf32: bool, precision: str
+) -> None:
+    with torch.no_grad(), FlopCounter() as counter:
+        torch.ones(4, 8, dtype=dtype) @ torch.ones(8, 2, dtype=dtype)
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.nn.Linear(8, 16)(torch.ones(4, 8))
+    expected = {precision: 2 * 4 * 8 * 2, "bf16": 2 * 4 * 8 * 16}
+    if precision == "bf16":
+        expected["bf16"] += 2 * 4 * 8 * 2
+    assert counter.by_precision(tf32) == expected and counter.flops == sum(expected.values())
+
+
 def test_looking_at_operators_does_not_import_the_compiler() -> None:
     code = (
         "import sys, torch\n"

@@ -162,13 +162,13 @@ def test_the_tf32_precision_is_allowed_what_it_is(oracle_of: Callable[..., Oracl
 def test_errors_that_have_nothing_to_do_with_a_shift_do_not_follow_it() -> None:
     torch.manual_seed(0)
     shift, own = torch.randn(128, 128), 0.01 * torch.randn(128, 128)
-    assert follows(shift + own, shift, own)
-    assert follows(0.5 * shift + torch.randn(128, 128), shift, own)
-    assert not follows(0.02 * shift + own, shift, own)
-    assert not follows(torch.randn(128, 128), shift, own)
-    assert not follows(-shift, shift, own)
-    assert not follows(shift, shift, shift)  # of which the reference has as much
-    assert not follows(torch.randn(4), torch.randn(4), torch.zeros(4))
+    assert follows([(shift + own, shift, own)])
+    assert follows([(0.5 * shift + torch.randn(128, 128), shift, own)])
+    assert not follows([(0.02 * shift + own, shift, own)])
+    assert not follows([(torch.randn(128, 128), shift, own)])
+    assert not follows([(-shift, shift, own)])
+    assert not follows([(shift, shift, shift)])  # of which the reference has as much
+    assert not follows([(torch.randn(4), torch.randn(4), torch.zeros(4))])
 
 
 @pytest.mark.parametrize("verified", ["torch", "plain_loop"])

@@ -21,9 +21,9 @@ class Session:
         self.task = Task(id=name, level=1, source=name)
         self.vary_weights, self.alive, self.closed, self.size = True, True, False, size
         self.on_device, self.target = on_device, SimpleNamespace(fingerprint=SimpleNamespace(memory_bytes=20))
-        self.waited_s = 0.0
+        self.waited_s, self.footprint = 0.0, self
 
-    def memory_bytes(self) -> int:
+    def host_bytes(self) -> int:
         return self.size
 
     def device_bytes(self) -> int:
@@ -114,7 +114,7 @@ def test_a_parked_session_s_oracle_and_baseline_go_on(evaluator: Referee) -> Non
         session.eager()
         fresh_s = time.monotonic() - started
         sibling.sessions.open(other)
-        assert session_cache.holds(task) and session.memory_bytes() > 1 << 20
+        assert session_cache.holds(task) and session.footprint.host_bytes() > 1 << 20
         started = time.monotonic()
         assert sibling.sessions.open(task) is session
         assert time.monotonic() - started < fresh_s / 2

@@ -21,7 +21,7 @@ from kernelwright.kernelbench.evaluator.timing import clocks
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.kernelbench.without_gpu import start_evaluator
 from tests.helpers.gpu.busy_tasks import BRIEF, candidate_of, task_of
-from tests.helpers.gpu.evaluating import SMALL, evaluator_of, fake_gpus
+from tests.helpers.gpu.evaluating import SMALL, evaluator_of, fake_gpu
 from tests.helpers.gpu.fake_driver import UNAVAILABLE
 
 pytestmark = pytest.mark.builds
@@ -139,10 +139,10 @@ def test_what_a_candidate_s_device_dies_of_is_no_verdict(tmp_path: Path) -> None
 
 
 def test_devices_of_two_kinds_are_refused_in_one_line(tmp_path: Path) -> None:
-    with fake_gpus(tmp_path, devices=2) as page:
+    with fake_gpu(tmp_path, devices=2) as page:
         page.devices[1].unlike = 1
         with pytest.raises(
-            UsageError, match=r"cuda:0 is Fake GPU \(sm_90\), cuda:1 Another fake GPU"
+            UsageError, match=r"cuda:0 is NVIDIA H100 80GB HBM3 \(sm_90\), cuda:1 Another GPU"
         ) as refused:
             start_evaluator(cache=tmp_path / "cache", devices=("cuda:0", "cuda:1"))
     assert "\n" not in str(refused.value) and "one kind" in refused.value.fix
@@ -157,8 +157,8 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(
 
     monkeypatch.setattr(clocks, "nvml", Library)
     with (
-        fake_gpus(tmp_path, devices=2),
-        pytest.raises(MissingPrerequisite, match="no target cuda:5: this machine has 2 GPUs, from cuda:0 on"),
+        fake_gpu(tmp_path, devices=2),
+        pytest.raises(MissingPrerequisite, match="this machine has 2 GPUs — use --target cuda:0 to cuda:1"),
     ):
         start_evaluator(cache=tmp_path / "cache", devices=("cuda:0", "cuda:5"))
 
@@ -166,7 +166,7 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(
 def test_cuda_visible_devices_is_what_devices_are_counted_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with fake_gpus(tmp_path, devices=4) as page:
+    with fake_gpu(tmp_path, devices=4) as page:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
         with Referee.start(
             cache=tmp_path / "cache", device="cuda:1", threads=1, protocol=PROTOCOL

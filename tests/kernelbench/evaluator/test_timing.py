@@ -9,9 +9,10 @@ import pytest
 
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Referee
 from kernelwright.kernelbench.evaluator import trial as evaluation_module
+from kernelwright.kernelbench.evaluator.block import Block
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.sandbox.process_tree import cpu_ns, tree
-from kernelwright.kernelbench.evaluator.session import Block, TaskSession
+from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings, interval
 from kernelwright.kernelbench.records import Verdict
 from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
@@ -272,8 +273,8 @@ def test_ceilings_that_a_kernel_nearly_reaches_are_measured_again(
     """They may have been measured while the machine was busy; a search would end for nothing."""
     true = evaluator.target
     low = true.ceilings.model_copy(update={"copy_bytes_s": true.ceilings.copy_bytes_s / 100})
-    monkeypatch.setattr(evaluator.sessions, "_target", true.model_copy(update={"ceilings": low}))
-    monkeypatch.setattr(evaluator.sessions, "_measured_at", -1e9)
+    monkeypatch.setattr(evaluator.sessions._machine, "target", true.model_copy(update={"ceilings": low}))
+    monkeypatch.setattr(evaluator.sessions._machine, "measured_again_at", None)
     evaluation = evaluate(variant("Model", "Model"))
     assert evaluation.verdict is Verdict.correct
     assert evaluation.target.ceilings.copy_bytes_s >= true.ceilings.copy_bytes_s
@@ -298,7 +299,7 @@ def test_faster_than_memory_allows_is_implausible(
     real = session.target
     slow = {"copy_bytes_s": 1e6, "cached_copy_bytes_s": 1e6, "fp32_flops_s": 1e9}
     session.target = real.model_copy(update={"ceilings": real.ceilings.model_copy(update=slow)})
-    monkeypatch.setattr(evaluator.sessions, "measure_again", lambda **_: session.target)
+    monkeypatch.setattr(evaluator.sessions, "measure_again", lambda: session.target)
     try:
         evaluation = evaluate(variant("Model", "Model"))
     finally:

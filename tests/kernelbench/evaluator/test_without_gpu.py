@@ -287,6 +287,7 @@ def test_where_kernels_are_emulated_no_gpu_is_seen(checking_first: CheckedFirst)
 
 
 @pytest.mark.gpu
+@pytest.mark.acceptance
 def test_on_a_gpu_what_is_right_is_timed_and_a_race_is_not_run(evaluator: Referee) -> None:
     cache, protocol = (
         evaluator.sessions.pool.cache,

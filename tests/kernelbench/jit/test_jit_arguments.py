@@ -104,7 +104,7 @@ def wrong_tensors() -> list[tuple[str, Any, str]]:
         ("first_double", torch.ones(1), "expected a tensor of torch.float64, got torch.float32"),
         ("bits", torch.ones(1), "torch.bfloat16 or torch.float16 or torch.uint16, got torch.float32"),
         ("flag", torch.ones(1, dtype=torch.uint8), "expected a tensor of torch.bool"),
-        ("first", torch.ones(1, device="meta"), "expected a tensor on the cpu, got one on meta"),
+        ("first", torch.ones(1, device="meta"), "expected a tensor on cpu, got one on meta"),
         ("first", torch.eye(2).to_sparse(), "expected a dense tensor"),
         ("first", torch.eye(2).to_sparse_csr(), "expected a dense tensor"),
         ("first", torch.eye(2).to_mkldnn(), "expected a dense tensor"),
