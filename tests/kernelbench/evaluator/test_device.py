@@ -213,6 +213,19 @@ def test_the_memory_of_workers_that_ended_is_taken_back(
     assert list(exporter._loans) == [1]
 
 
+def test_memory_is_counted_once_however_many_workers_share_it(
+    exporter: MemoryExporter, memory: DeviceMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 7)
+    inputs = 2 * exporter.size  # the master copy and the window
+    assert memory.taken_bytes() == inputs + 7
+    first, second = lend(memory), lend(memory)
+    assert memory.taken_bytes() == inputs + 2 * memory._heap_bytes + 7
+    memory.lend(second, 1.0)
+    first.closed = True
+    assert memory.taken_bytes() == inputs + memory._heap_bytes + memory._aside_bytes + 7
+
+
 def test_an_oracle_compares_outputs_that_lie_in_device_memory(
     on_host: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

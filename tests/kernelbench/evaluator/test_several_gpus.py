@@ -106,11 +106,11 @@ def test_they_make_way_for_those_that_need_their_memory(
     tmp_path: Path, started: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_cache, "_SHARE_OF_GPU", 10.0)  # so that each is parked at first
-    small = evaluator_of(1, tmp_path, memory_bytes=5 << 29)
+    small = evaluator_of(1, tmp_path, memory_bytes=13 << 28)  # by its budget for one, and a parked one's heap
     with small as (evaluator, page), EvaluationPool(evaluator, slots=1) as pool:
         found = [evaluated(pool, [task], range(1))[0] for task in TASKS[:3]]
         cache = pool._devices[0].cache
-        assert cache.holds(TASKS[2]) and not cache.holds(TASKS[0])
+        assert [cache.holds(task) for task in TASKS[:3]] == [False, True, True]
         assert page.used_bytes < page.memory_bytes
     assert {each.verdict for each in found} == {Verdict.correct}, [each.reason for each in found]
     assert started["cuda:0", "oracle"] == 3
