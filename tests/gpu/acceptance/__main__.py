@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.gpu.acceptance import packages
 from tests.gpu.acceptance.records import Journal, Outcome, table
 
-STAGE_S = 540.0  # of a stage: a machine is lent for ten minutes
+STAGE_S = 540.0  # of a stage: GPU time often comes in pieces of ten minutes
 
 
 def main(words: Sequence[str] | None = None) -> int:
