@@ -87,7 +87,7 @@ CheckFirst = Annotated[
     bool,
     typer.Option(
         "--check-first",
-        help="Check CUDA C++ in emulation before it runs on the GPU.",
+        help="Check CUDA C++ in emulation first.",
     ),
 ]
 TargetName = Annotated[str, typer.Option(help="Target device: cpu, or cuda:0 for the first GPU.")]

@@ -282,7 +282,7 @@ USAGE = {
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_that_is_not_there": (
         ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:99"],
-        "--target cpu",
+        "no target cuda:99",
     ),
     "graphs_of_a_cpu": (
         ["evaluate", "builtin:level1/softmax", __file__, "--baseline", "cuda-graphs"],
