@@ -98,7 +98,7 @@ def _endpoint(config: RunConfig) -> Endpoint:
 
 def _models(config: RunConfig, database: RunDatabase, evaluator: LocalEvaluator) -> ModelSession | None:
     roles, terms = config.model.roles(), config.terms(_endpoint(config))
-    return ModelSession.asking(roles, terms, database, evaluator.sessions.pool.timing_lock) if roles else None
+    return ModelSession.asking(roles, terms, database, evaluator.timing_lock) if roles else None
 
 
 def _learned_if_readable(config: RunConfig) -> list[Effect]:

@@ -17,7 +17,7 @@ from kernelwright.agent.profiled import Profilers
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
-    AnyTarget,
+    AnyTargets,
     Baselines,
     CastTo,
     CheckFirst,
@@ -168,9 +168,9 @@ class BudgetOptions(Section):
 
 
 class EvaluationOptions(Section):
-    """Options of evaluation. `device` and `chips` are resolved from the target on this machine."""
+    """Options of evaluation. `device`, `devices` and `chips` are resolved from the target on this machine."""
 
-    target: AnyTarget = "cpu"
+    target: AnyTargets = "cpu"
     baselines: Baselines = None
     compile_limit: CompileLimit = COMPILE_S
     own_kernels: OwnKernels = 0.0
@@ -179,7 +179,8 @@ class EvaluationOptions(Section):
     profilers: Annotated[
         Profilers, typer.Option(help="Profilers: quick, all (Nsight Compute before advice) or none.")
     ] = "all"
-    device: str = "cpu"
+    device: str = "cpu"  # the first of several
+    devices: tuple[str, ...] = ()  # where there are several
     chips: tuple[str, ...] = ()  # to build GPU kernels for that are not timed, for there is no GPU
 
     @property
@@ -194,8 +195,9 @@ class EvaluationOptions(Section):
 
     def resolved(self) -> Self:
         """Fill in all that depends on this machine. Raises UsageError."""
-        device, chips = with_or_without_gpu(self.target)
-        found = self.model_copy(update={"device": device, "chips": chips})
+        devices, chips = with_or_without_gpu(self.target)
+        several = devices if len(devices) > 1 else ()
+        found = self.model_copy(update={"device": devices[0], "devices": several, "chips": chips})
         baselines, _ = found._protocol()
         return found.model_copy(update={"baselines": list(baselines)})
 
@@ -206,7 +208,7 @@ class EvaluationOptions(Section):
             cache=cache_folder(),
             protocol=protocol,
             limits=check_limits(self.compile_limit),
-            device=self.device,
+            devices=self.devices or (self.device,),
             chips=self.chips,
         )
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +13,7 @@ from rich.table import Table
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.candidates import candidate_from_file
 from kernelwright.kernelbench.chips.occupancy import CHIPS
+from kernelwright.kernelbench.devices import devices_of
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.evaluator import (
     ALL_BASELINES,
@@ -87,15 +87,17 @@ CheckFirst = Annotated[
     bool,
     typer.Option(
         "--check-first",
-        help="Check CUDA C++ in emulation before it runs on the GPU.",
+        help="Check CUDA C++ in emulation first.",
     ),
 ]
 TargetName = Annotated[str, typer.Option(help="Target device: cpu, or cuda:0 for the first GPU.")]
-AnyTarget = Annotated[
-    str,
-    typer.Option(
-        help="Device: cpu, cuda:0, cuda (the first GPU, else emulation) or sm_90 (a chip to build for)."
-    ),
+TargetNames = Annotated[
+    str, typer.Option(help="Target: cpu, cuda:0 for the first GPU, or cuda:0-3 for several of one kind.")
+]
+_ANY_TARGET = "cpu, cuda:0, cuda (the first GPU, else emulation) or sm_90 (a chip to build for)"
+AnyTarget = Annotated[str, typer.Option(help=f"Device: {_ANY_TARGET}.")]
+AnyTargets = Annotated[
+    str, typer.Option(help=f"Device: {_ANY_TARGET}; several GPUs of one kind as cuda:0-3 or cuda:0,2.")
 ]
 
 
@@ -232,7 +234,8 @@ def evaluate(
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
-    device, chips = with_or_without_gpu(target)
+    devices, chips = with_or_without_gpu(target)
+    device = only_device(target, devices)
     wanted, protocol = check_protocol(
         baselines, own_kernels, effort, "hot" if hot else "cold", server, device, check_first
     )
@@ -242,7 +245,7 @@ def evaluate(
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
     with start_evaluator(
-        cache=cache_folder(), protocol=protocol, limits=limits, device=device, chips=chips
+        cache=cache_folder(), protocol=protocol, limits=limits, devices=devices, chips=chips
     ) as evaluator:
         evaluation = evaluator.evaluate(chosen, proposed, Measurement(wanted))
     if as_json:
@@ -329,14 +332,21 @@ def check_sanitizer(tool: str, device: str) -> str:
 
 def check_target(name: str) -> str:
     """Return the device of a target: "cuda" is the first GPU. Raises UsageError."""
-    found = re.fullmatch(r"cpu|cuda(:\d+)?", name)
-    if found is None:
-        raise UsageError(f"unknown target '{name}'", "use --target cpu, or cuda:0 for the first GPU")
-    return "cuda:0" if name == "cuda" else name
+    return only_device(name, devices_of(name))
 
 
-def with_or_without_gpu(name: str) -> tuple[str, tuple[str, ...]]:
-    """Return the device of a target, and the chips to build for if kernels are not timed.
+def only_device(target: str, devices: Sequence[str]) -> str:
+    """Return the device of a target that may name one. Raises UsageError."""
+    if len(devices) > 1:
+        raise UsageError(
+            f"--target {target} names {len(devices)} devices, and this command uses one",
+            f"use --target {devices[0]}; `run` and `train rl` take several",
+        )
+    return devices[0]
+
+
+def with_or_without_gpu(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the devices of a target, and the chips to build for if kernels are not timed.
 
     "cuda" is the first GPU, or without one the CPU, with kernels in emulation; "sm_90" always is that. Raises
     UsageError.
@@ -344,12 +354,12 @@ def with_or_without_gpu(name: str) -> tuple[str, tuple[str, ...]]:
     if name.startswith("sm_"):
         if name not in CHIPS:
             raise UsageError(f"unknown chip '{name}'", f"use one of {', '.join(CHIPS)}")
-        return "cpu", (name,)
+        return ("cpu",), (name,)
     if name == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
         chips = ", ".join(DEFAULT_CHIPS)
         log.print(f"no GPU found: kernels are emulated, not timed, and built for {chips}")
-        return "cpu", DEFAULT_CHIPS
-    return check_target(name), ()
+        return ("cpu",), DEFAULT_CHIPS
+    return devices_of(name), ()
 
 
 def show(evaluation: Evaluation) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kernelwright.kernelbench.chips import nvrtc
-from kernelwright.kernelbench.errors import InfrastructureError, Unavailable
+from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, Unavailable
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -65,8 +65,8 @@ def _gpu(pool: WorkerPool) -> Capability:
         return Capability(name=name, on=False, why=f"no /dev/nvidia0; where there is a GPU, {fix}")
     try:
         with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
-            found = describe_gpu(seeing, "cuda:0")
-    except InfrastructureError as error:
+            found = describe_gpu(seeing)
+    except (InfrastructureError, MissingPrerequisite) as error:
         return Capability(name=name, on=False, why=str(error))
     if "error" in found:
         return Capability(name=name, on=False, why=f"{found['error']}; {found['fix']}")

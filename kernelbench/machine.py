@@ -1,5 +1,6 @@
 """Description of this machine, on which every number depends."""
 
+import itertools
 import os
 import platform
 import resource
@@ -41,11 +42,28 @@ def usable_cpus() -> int:
 
 def physical_threads() -> int:
     """Return the number of threads for kernels: `usable_cpus`, hyperthreads counted once."""
-    cores = set()
-    for cpu in os.sched_getaffinity(0):
+    return max(1, min(len(_cores()), usable_cpus()))
+
+
+def parts_of_cpus(count: int) -> list[frozenset[int]]:
+    """Return `count` parts of this process's CPUs, each of whole cores; with fewer cores, each is all CPUs.
+
+    Neighbouring cores go together, as they share caches and memory.
+    """
+    cores = _cores()
+    if len(cores) < count:
+        return [frozenset().union(*cores)] * count
+    bounds = [len(cores) * number // count for number in range(count + 1)]
+    return [frozenset().union(*cores[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+def _cores() -> list[frozenset[int]]:
+    """Return the CPUs of this process by core, those with the lowest numbers first."""
+    cores: dict[str, set[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
         siblings = cpu_caches.DEVICES / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
-    return max(1, min(len(cores), usable_cpus()))
+        cores.setdefault(siblings.read_text() if siblings.exists() else str(cpu), set()).add(cpu)
+    return [frozenset(cpus) for cpus in cores.values()]
 
 
 @cache

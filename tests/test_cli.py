@@ -50,7 +50,7 @@ SURFACE = {
         "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
-        "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--max-minutes", "--max-minutes-per-task",
+        "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json", "--config",
     },
     "compile": {
@@ -282,7 +282,7 @@ USAGE = {
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_that_is_not_there": (
         ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:99"],
-        "--target cpu",
+        "no target cuda:99",
     ),
     "graphs_of_a_cpu": (
         ["evaluate", "builtin:level1/softmax", __file__, "--baseline", "cuda-graphs"],

@@ -1,8 +1,10 @@
 """Evaluators, as those who ask see them, and what all evaluators of this machine have in common."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Protocol, Self
 
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import Measurement
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.sessions import Sessions
@@ -51,6 +53,16 @@ class LocalEvaluator(ABC):
 
         One of them times at a time (`TimingLock`). To be closed first. `cache` keeps sessions it releases.
         """
+
+    @property
+    def members(self) -> Sequence["LocalEvaluator"]:
+        """Evaluators of one device each: this one, unless it has several devices."""
+        return (self,)
+
+    @property
+    def timing_lock(self) -> TimingLock:
+        """Lock that keeps who computes beside this evaluator stopped while it times."""
+        return self.sessions.pool.timing_lock
 
     @property
     def target(self) -> Target:

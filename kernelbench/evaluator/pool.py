@@ -1,21 +1,32 @@
 """Pool of evaluations for searches and training: several run concurrently, and one at a time is timed.
 
 Building and verifying run concurrently, in slots; while one slot is timed, the others are stopped, for a
-timing that a compiler shares its cores with is worth nothing.
+timing that a compiler shares its cores with is worth nothing. Of several GPUs each has slots, processes and
+CPUs of its own, and one of its slots is timed at a time. Two GPUs, and the jobs of three tasks:
+
+    cuda:0   task A, round 1: timed │ A, round 2: builds, verifies │ timed      A's session is parked here
+    cuda:1   B, round 1: verifies │ timed │ C, round 1: builds │ timed │ B, round 2
+
+A job waits some seconds for the device that its task's session is parked on. One that fails for want of
+something (memory, a device that works) is done by another device; a device that fails is left out.
 """
 
+import logging
+import sys
 import threading
+import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
 from typing import Any, Self, TypeVar
 
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator.device_slots import DeviceSlots
 from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
+from kernelwright.kernelbench.evaluator.job_queue import Job, JobFit, JobOutcome, JobQueue
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import Measurement
-from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Work
 
@@ -26,118 +37,53 @@ _CPUS_OF_A_SLOT = (
     2  # oracle and candidate compute at the same time; two slots on two CPUs took longer than one
 )
 _SLOTS_ON_GPU = 2  # at most: every slot has an oracle, baselines and inputs on it
-_PATIENCE = 8  # jobs on a task that is at hand that may go before a waiting one
 _REMEMBERED = 10_000  # evaluations
-
-
-@dataclass
-class _Outcome:
-    """Result of a job, and the clients that wait for it."""
-
-    result: Future[Any] = field(default_factory=Future)  # no asker's own: see `_pass_on`
-    answers: list[Future[Any]] = field(default_factory=list)
-
-    @property
-    def given_up(self) -> bool:
-        return all(answer.cancelled() for answer in self.answers)
-
-
-@dataclass
-class _Job:
-    task: Task
-    do: Callable[[LocalEvaluator], Any]
-    key: Hashable = None  # of what is not to be done twice
-    outcome: _Outcome = field(default_factory=_Outcome)
-
-
-class _Queue:
-    """Jobs of several clients, who take turns however many jobs each has submitted."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._clients: dict[str, list[_Job]] = {}  # in the order of their turns
-        self._passed_over = 0  # how often the oldest job of the client whose turn it was has had to wait
-        self._closed = False
-
-    def put(self, client: str, job: _Job) -> None:
-        """Add a job. Raises RuntimeError once it is closed."""
-        with self._changed:
-            if self._closed:
-                raise RuntimeError("the pool is closed")
-            self._clients.setdefault(client, []).append(job)
-            self._changed.notify()
-
-    def take(self, at_hand: Callable[[Task], bool]) -> _Job | None:
-        """Return the next job; rather one of a task that is `at_hand`, whose oracle is up, but not for ever.
-
-        None once the queue is closed and empty.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._clients or self._closed)
-            if not self._clients:
-                return None
-            client, place = self._chosen(at_hand)
-            jobs = self._clients.pop(client)
-            job = jobs.pop(place)
-            if jobs:
-                self._clients[client] = jobs  # behind the others
-            return job
-
-    def _chosen(self, at_hand: Callable[[Task], bool]) -> tuple[str, int]:
-        """Return a client and the place of its job."""
-        turn = next(iter(self._clients))
-        if self._passed_over < _PATIENCE:
-            for client, jobs in self._clients.items():
-                for place, job in enumerate(jobs):
-                    if at_hand(job.task):
-                        self._passed_over = 0 if (client, place) == (turn, 0) else self._passed_over + 1
-                        return client, place
-        self._passed_over = 0
-        return turn, 0
-
-    def close(self, discard: bool) -> None:
-        """Accept no more jobs; with `discard`, those that wait are cancelled."""
-        with self._changed:
-            self._closed = True
-            discarded = [job for jobs in self._clients.values() for job in jobs] if discard else []
-            if discard:
-                self._clients.clear()
-            self._changed.notify_all()
-        for job in discarded:
-            job.outcome.result.cancel()
+_STAY_S = 10.0  # that a job waits for the device of its session, about what starting another takes; by hand
+# Seconds after which Python lets another thread go on: two devices are timed by two threads, and one of them
+# may be computing when the other's worker answers. By default 5 ms, as long as a block.
+_SWITCH_S = 1e-4
+_log = logging.getLogger("kernelwright")
 
 
 class EvaluationPool:
     """Evaluates what is submitted from any thread; what was evaluated before is not evaluated again."""
 
     def __init__(self, evaluator: LocalEvaluator, slots: int | None = None) -> None:
-        """`slots`: evaluations under way at a time; a few, as CPUs and memory allow, by default."""
-        on_gpu = evaluator.sessions.pool.device != "cpu"
-        most = min(most_slots(), _SLOTS_ON_GPU if on_gpu else _SLOTS)
-        self.slots = slots or max(1, min(usable_cpus() // _CPUS_OF_A_SLOT, most))
+        """`slots`: evaluations under way at a time; a few, as CPUs and memory allow, by default.
+
+        Every device has one at least, and as many as the others.
+        """
         self._evaluator = evaluator
-        self._queue = _Queue()
+        members = evaluator.members
+        on_gpu = evaluator.sessions.pool.device != "cpu"
+        most = min(most_slots() // len(members), _SLOTS_ON_GPU if on_gpu else _SLOTS)
+        by_cpus = usable_cpus() // len(members) // _CPUS_OF_A_SLOT
+        each = -(-slots // len(members)) if slots else max(1, min(by_cpus, most))
+        self.slots = each * len(members)
+        parked_bytes = max(0, memory_bytes() - self.slots * _SLOT_BYTES) // len(members)
+        self._devices = [DeviceSlots(member, each, parked_bytes) for member in members]
+        self._queue = JobQueue()
         self._lock = threading.Lock()
-        self._known: dict[Hashable, _Outcome] = {}  # the oldest first
+        self._known: dict[Hashable, JobOutcome] = {}  # the oldest first
         self._work: dict[tuple[str, str], Work] = {}
-        # A GPU's memory is not counted here, and every session has inputs in it.
-        self._session_cache = SessionCache(0 if on_gpu else max(0, memory_bytes() - self.slots * _SLOT_BYTES))
+        self._aborted = False
+        self._switch_s = sys.getswitchinterval()
+        if len(members) > 1:
+            sys.setswitchinterval(_SWITCH_S)
         self._threads = [
             threading.Thread(
-                target=self._slot,
-                args=(evaluator.sibling(self._session_cache),),
-                name=f"slot-{number}",
-                daemon=True,
+                target=self._slot, args=(device, own), name=f"{device.name}-{number}", daemon=True
             )
-            for number in range(self.slots)
+            for device in self._devices
+            for number, own in enumerate(device.evaluators)
         ]
         for thread in self._threads:
             thread.start()
 
     @property
     def timing_lock(self) -> TimingLock:
-        """Lock that keeps all other slots stopped while one is timed."""
-        return self._evaluator.sessions.pool.timing_lock
+        """Lock that keeps who computes beside the pool stopped while a slot is timed."""
+        return self._evaluator.timing_lock
 
     @property
     def target(self) -> Target:
@@ -159,14 +105,14 @@ class EvaluationPool:
         key = task.id, task.sha256, candidate.sha256, candidate.language, measurement
 
         evaluate = methodcaller("evaluate", task, candidate, measurement)
-        return self._submit(_Job(task, evaluate, key), client)
+        return self._submit(Job(task, evaluate, client, key))
 
     def ask(self, task: Task, do: Callable[[LocalEvaluator], T], client: str = "") -> Future[T]:
         """Run `do` in a slot, with its sessions of tasks; the result is not remembered.
 
         Raises RuntimeError once the pool is closed; what waited then ends with CancelledError.
         """
-        return self._submit(_Job(task, do), client)
+        return self._submit(Job(task, do, client))
 
     def evaluate(
         self,
@@ -198,15 +144,16 @@ class EvaluationPool:
 
     def abort(self) -> None:
         """End all that is under way: who waits for it is told so. The pool is of no use afterwards."""
+        self._aborted = True
         self._queue.close(discard=True)
         self._evaluator.abort()
 
-    def _submit(self, job: _Job, client: str) -> Future[Any]:
+    def _submit(self, job: Job) -> Future[Any]:
         answer: Future[Any] = Future()
         with self._lock:
             known = self._known.get(job.key) if job.key is not None else None
             if known is None:
-                self._queue.put(client, job)
+                self._queue.put(job)
                 known = job.outcome
                 if job.key is not None:
                     self._remember(job)
@@ -215,12 +162,12 @@ class EvaluationPool:
         known.result.add_done_callback(partial(_pass_on, answer))
         return answer
 
-    def _remember(self, job: _Job) -> None:
+    def _remember(self, job: Job) -> None:
         self._known[job.key] = job.outcome
         while len(self._known) > _REMEMBERED and next(iter(self._known.values())).result.done():
             del self._known[next(iter(self._known))]
 
-    def _given_up(self, job: _Job) -> bool:
+    def _given_up(self, job: Job) -> bool:
         """Return True if nobody waits for it any more; then the next who asks begins again."""
         with self._lock:
             if not job.outcome.given_up:
@@ -228,30 +175,91 @@ class EvaluationPool:
             self._known.pop(job.key, None)
         return job.outcome.result.cancel()
 
-    def _slot(self, evaluator: LocalEvaluator) -> None:
+    def _slot(self, device: DeviceSlots, evaluator: LocalEvaluator) -> None:
+        fit = partial(self._fit, device)
         with evaluator:
-            while (job := self._queue.take(evaluator.sessions.holds)) is not None:
+            while (job := self._queue.take(fit, lambda: device.fault is not None)) is not None:
                 if self._given_up(job):
+                    self._queue.done()
                     continue
+                came: Any
+                fault = None
                 try:
                     with evaluator.sessions.computing():
-                        found = job.do(evaluator)
-                        if self._session_cache.has_room:
+                        came = job.do(evaluator)
+                        fault = device.failure(evaluator, came)
+                        if device.cache.has_room:
                             evaluator.sessions.release()  # before whoever asked comes back with the next job
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
-                    with self._lock:
-                        self._known.pop(job.key, None)
-                    job.outcome.result.set_exception(error)
-                else:
-                    job.outcome.result.set_result(found)
+                    came, fault = error, None if self._aborted else device.failure(evaluator, error)
+                if fault is not None:
+                    why = f"{device.name} does not work any more: {fault}"
+                    came = InfrastructureError(why, "reset it, or name another --target")
+                if isinstance(came, InfrastructureError) and self._done_elsewhere(device, job, fault):
+                    continue
+                self._tell(device, job, came)
+
+    def _fit(self, device: DeviceSlots, job: Job) -> JobFit:
+        others = self._others(device, job)
+        if others and device.name in job.failed_on:
+            return JobFit.never
+        if device.holds(job.task):
+            return JobFit.at_hand
+        waits = time.monotonic() - job.since < _STAY_S
+        return JobFit.not_yet if waits and any(other.holds(job.task) for other in others) else JobFit.well
+
+    def _others(self, device: DeviceSlots, job: Job) -> list[DeviceSlots]:
+        """Return the other devices that work and that a job has not failed on."""
+        return [
+            other
+            for other in self._devices
+            if other is not device and other.fault is None and other.name not in job.failed_on
+        ]
+
+    def _done_elsewhere(self, device: DeviceSlots, job: Job, fault: str | None) -> bool:
+        """Have another device do a job that failed here; False if there is none.
+
+        With a fault of the device it is left out, unless it is the last one.
+        """
+        if self._aborted:
+            return False
+        others = self._others(device, job)
+        if fault is not None and any(other.fault is None for other in self._devices if other is not device):
+            self._leave_out(device, fault)
+        if others:
+            job.failed_on.add(device.name)
+            self._queue.put_back(job)
+        return bool(others)
+
+    def _leave_out(self, device: DeviceSlots, fault: str) -> None:
+        device.fault = fault
+        left = ", ".join(other.name for other in self._devices if other.fault is None)
+        _log.warning(f"{device.name} is left out: {fault}; {left} goes on")
+        self._queue.look_again()
+        device.close()
+
+    def _tell(self, device: DeviceSlots, job: Job, came: Any) -> None:
+        """Tell those who asked what came of a job, a result or an error."""
+        if isinstance(came, BaseException):
+            with self._lock:
+                self._known.pop(job.key, None)
+            job.outcome.result.set_exception(came)
+        else:
+            device.done()
+            for other in self._devices:
+                if other.name in job.failed_on and (why := other.done_elsewhere()) is not None:
+                    self._leave_out(other, why)
+            job.outcome.result.set_result(came)
+        self._queue.done()
 
     def close(self, discard: bool = False) -> None:
         """Wait for what was submitted; with `discard`, only for what is under way."""
         self._queue.close(discard)
         for thread in self._threads:
             thread.join()
-        with self._evaluator.sessions.computing():
-            self._session_cache.close()
+        for device in self._devices:
+            device.close()
+        sys.setswitchinterval(self._switch_s)
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.processes.worker_handle import NotStopped
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits, Measurement, Protocol
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, NoDeviceMemory
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.sessions import Sessions
@@ -17,6 +18,7 @@ from kernelwright.kernelbench.machine import physical_threads
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 
 _ATTEMPTS = 3  # at an evaluation in which a worker does not stop
+_HAS_ALLOCATED = (Verdict.build_error, Verdict.runtime_error)
 
 
 class Referee(LocalEvaluator):
@@ -37,12 +39,14 @@ class Referee(LocalEvaluator):
         device: str = "cpu",
         chip: str | None = None,
         timing_lock: TimingLock | None = None,
+        cpus: Collection[int] = (),
     ) -> "Referee":
         """Start the process that workers are forked from, and a referee with it.
 
         `cache`: folder of builds and measured ceilings. `threads` of a kernel, by default one a core.
         `without`: layers of the sandbox to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0". `chip`:
-        see `Sessions`. `timing_lock`: another referee's, whose timings this one must not disturb.
+        see `Sessions`. `timing_lock`: another referee's, whose timings this one must not disturb. `cpus`:
+        that workers may run on, all by default.
 
         Raises MissingPrerequisite and StorageError.
         """
@@ -54,6 +58,7 @@ class Referee(LocalEvaluator):
             without=without,
             device=device,
             timing_lock=timing_lock,
+            cpus=cpus,
         )
         return cls(Sessions(pool, protocol or Protocol(), limits, chip=chip), owns_pool=True)
 
@@ -66,7 +71,7 @@ class Referee(LocalEvaluator):
         with self.sessions.computing(), faults.of_the_machine():
             for attempt in range(_ATTEMPTS):
                 try:
-                    return Trial(self.sessions, task, candidate, measurement).evaluation()
+                    return self._with_enough_memory(task, candidate, measurement)
                 except NotStopped as failure:  # a matter of what else the machine does, as a rule
                     if attempt < _ATTEMPTS - 1:
                         continue
@@ -76,6 +81,21 @@ class Referee(LocalEvaluator):
                     self.sessions.open(task).oracle.stop_again()
                     return self.untried(task, candidate, Verdict.runtime_error, failure.message)
         raise AssertionError
+
+    def _with_enough_memory(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
+        """Evaluate; once more where a GPU's memory was short that sessions had which nobody uses."""
+        while True:
+            try:
+                found = Trial(self.sessions, task, candidate, measurement).evaluation()
+            except NoDeviceMemory:
+                if not self.sessions.evict():
+                    raise
+                continue
+            short = found.verdict in _HAS_ALLOCATED and NO_MEMORY.search(found.reason)
+            if not short or self.sessions.pool.device == "cpu" or not self.sessions.evict():
+                return found
+            while self.sessions.evict():  # all of them: it is not known how much it takes
+                pass
 
     def close(self) -> None:
         super().close()

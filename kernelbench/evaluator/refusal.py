@@ -39,6 +39,10 @@ class Refused(Exception):  # noqa: N818 - the outcome, not an error
         super().__init__(self.reason)
 
 
+class NoDeviceMemory(InfrastructureError):  # noqa: N818 - what happened
+    """A GPU has too little memory left, for an oracle or for one of its workers."""
+
+
 class BaselineFailed(InfrastructureError):  # noqa: N818 - what happened
     """A baseline failed while it was timed; it has been dropped."""
 

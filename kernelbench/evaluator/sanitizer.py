@@ -54,7 +54,7 @@ def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
         message = {
             "source": candidate.source,
             "tool": tool,
-            "device": session.target.device,
+            "device": session.pool.worker_device,
             "precision": session.task.precision,
             "layout": [t.to_json() for t in session.oracle.inputs.tensors],
             "limit_s": session.limits.build_s,

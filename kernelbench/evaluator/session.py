@@ -4,22 +4,19 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator.block import Block, PrematureLaunch
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import (
-    NoDeviceMemory,
-    OracleClient,
-    OutputSample,
-)
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import OracleClient, OutputSample
+from kernelwright.kernelbench.evaluator.footprint import Footprint
 from kernelwright.kernelbench.evaluator.memory.budget import DeviceBudget, HostBudget, on_device, on_host
 from kernelwright.kernelbench.evaluator.memory.layout import unpack_outputs
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import BASELINES, Limits, Protocol
-from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused, printable
+from kernelwright.kernelbench.evaluator.refusal import CallFailed, NoDeviceMemory, Refused, printable
 from kernelwright.kernelbench.records import TRAFFIC, Target, Task, Verdict
 
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
@@ -31,7 +28,6 @@ _MODES = {
     TRAFFIC: TRAFFIC,
 }
 _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
-_PROCESS_BYTES = 1 << 29  # of a worker, beside its outputs
 CALLS_ON_GPU = 16  # times as many: launching takes microseconds
 _WORKERS = 1 + len(BASELINES)  # on a GPU at a time: the candidate and the usual baselines
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
@@ -54,6 +50,7 @@ class TaskSession:
         self.protocol, self.limits = protocol, limits
         self.vary_weights = vary_weights
         self.chip: str | None = None  # that host code is told of where there is no GPU; None: any
+        self.others_parked: Callable[[], bool] = lambda: False  # sessions that can make way on a GPU
         self.unread: list[str] = []  # weights that no output depends on, so that candidates may lack them
         self.kernel_s = 0.0
         self.compile_s: dict[str, float] = {}
@@ -71,6 +68,7 @@ class TaskSession:
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.budget = self._budget()
+        self.footprint = Footprint(self.oracle, self.budget, self._running)
         self.calls, self.slots = self.budget.calls, self.budget.slots
         self.most_calls = self.budget.block  # of a block: 2N, or one
         cache_bytes = target.fingerprint.last_level_cache_bytes
@@ -86,17 +84,9 @@ class TaskSession:
         """True if anything can still be evaluated."""
         return self.oracle.alive
 
-    def memory_bytes(self) -> int:
-        """Memory of its oracle and its baselines."""
-        return self.oracle.memory_bytes + self._baselines_bytes()
-
-    def lacking_bytes(self, workers: int) -> int:
-        """Memory that so many workers, baselines among them, may take beyond what its baselines have."""
-        return workers * (self.budget.heap_bytes + _PROCESS_BYTES) - self._baselines_bytes()
-
-    def _baselines_bytes(self) -> int:
-        baselines = [worker for worker in self._baselines.values() if worker is not None]
-        return sum(worker.memory_bytes for worker in baselines if worker.alive)
+    def _running(self) -> list[Worker]:
+        """Return the baselines that are up."""
+        return [worker for worker in self._baselines.values() if worker is not None and worker.alive]
 
     def _budget(self) -> HostBudget | DeviceBudget:
         """Calls of a block and their memory; N is as many as take `Protocol.block_s`, if there is room."""
@@ -167,7 +157,9 @@ class TaskSession:
                     "reduce the sizes, or free some memory",
                 )
             message = {"do": "load", "source": source, "module": module, "class": cls, "chip": self.chip}
-            answer = worker.ask({**message, "unread": self.unread}, timeout_s)
+            # A builder is alone when it compiles, and ends with what it has started.
+            compilers = self.pool.compile_workers if worker.role == "builder" else 1
+            answer = worker.ask({**message, "unread": self.unread, "compilers": compilers}, timeout_s)
         except BaseException:
             worker.close()
             raise
@@ -187,7 +179,7 @@ class TaskSession:
 
         None where torch.compile cannot do it, or has generated the same code for a mode before (`same_code`).
 
-        Raises InfrastructureError when there is no eager one.
+        Raises InfrastructureError when there is no eager one, and NoDeviceMemory where others can make way.
         """
         held = self._baselines.get(mode)
         if held is not None and not held.alive:  # killed between two evaluations
@@ -196,9 +188,9 @@ class TaskSession:
             try:
                 self._baselines[mode] = self._start_baseline(mode)
             except (WorkerDied, WorkerTimeout, NoDeviceMemory) as error:
+                if isinstance(error, NoDeviceMemory) and (mode == "eager" or self.others_parked()):
+                    raise
                 if mode == "eager":  # not remembered: the next evaluation may start one
-                    if isinstance(error, NoDeviceMemory):
-                        raise
                     raise InfrastructureError(
                         f"the eager baseline failed: {error}", "try again, or reduce the sizes"
                     ) from None
@@ -225,8 +217,9 @@ class TaskSession:
                 self.give_input(worker)
                 worker.thaw()
                 modes = _MODES_ON_GPU if self._on_gpu else _MODES
+                message = {"do": "compile", "mode": modes[mode], "compilers": self.pool.compile_workers}
                 try:
-                    answer = worker.ask({"do": "compile", "mode": modes[mode]}, self.limits.compile_s)
+                    answer = worker.ask(message, self.limits.compile_s)
                 except WorkerTimeout:
                     took = f"compiling took longer than {self.limits.compile_s:g} s"
                     raise WorkerTimeout(took) from None
@@ -434,11 +427,12 @@ class TaskSession:
         if wrote:
             raise Refused(Verdict.wrong_output, "forward changes its inputs")
 
-    def close(self) -> None:
-        self.oracle.close()
+    def close(self, within_s: float = 0.0) -> None:
+        """End the oracle and the baselines; `within_s`: see `Worker.close`."""
         for worker in self._baselines.values():
             if worker is not None:
-                worker.close()
+                worker.close(within_s)
+        self.oracle.close(within_s)
         os.close(self._setup_fd)
 
     def __enter__(self) -> Self:

@@ -21,13 +21,16 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from kernelwright.kernelbench.errors import InfrastructureError, KernelwrightError
 from kernelwright.kernelbench.evaluator import faults
 from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits, Protocol
+from kernelwright.kernelbench.evaluator.refusal import NoDeviceMemory
+from kernelwright.kernelbench.evaluator.sandbox import process_tree
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
-from kernelwright.kernelbench.evaluator.timing.target import detect_target
+from kernelwright.kernelbench.evaluator.timing.target import describe_chip, describe_gpu, detect_target
 from kernelwright.kernelbench.records import Environment, Target, Task
 
 _LATELY_S = 300.0  # after which ceilings in doubt are measured once more where the machine was busy
@@ -77,6 +80,11 @@ class Sessions:
                 machine.target = machine.target or detect_target(self.pool, self.pool.device)
         return machine.target
 
+    def describe_chip(self) -> str:
+        """Return the name of the GPU's chip. Raises MissingPrerequisite without such a GPU."""
+        with self.computing(), faults.of_the_machine():
+            return describe_chip(self.pool)
+
     def measure_again(self) -> Target:
         """Return the target with its ceilings raised to what the machine shows now, if that is more."""
         self._machine.measured_again_at = time.monotonic()
@@ -114,11 +122,18 @@ class Sessions:
             return held
         with self.computing(), faults.of_the_machine():
             self.release()
-            self._session = self._cache.take(task, vary_weights) or TaskSession(
-                self.pool, self.target, task, self.protocol, self.limits, vary_weights
-            )
-            self._session.chip = self.chip
+            self._session = self._cache.take(task, vary_weights) or self._begun(task, vary_weights)
+            self._session.chip, self._session.others_parked = self.chip, self._cache.holds_any
         return self._session
+
+    def _begun(self, task: Task, vary_weights: bool) -> TaskSession:
+        """Return a new session; cached ones are evicted where the GPU has too little memory for it."""
+        while True:
+            try:
+                return TaskSession(self.pool, self.target, task, self.protocol, self.limits, vary_weights)
+            except NoDeviceMemory:
+                if not self.evict():
+                    raise
 
     def holds(self, task: Task) -> bool:
         """Tell whether a session of `task` is up that could be used at once."""
@@ -128,7 +143,33 @@ class Sessions:
     def make_room(self, session: TaskSession, workers: int) -> None:
         """Evict cached sessions to make room for the memory that so many workers of this one may take."""
         if self._cache.has_room:
-            self._cache.evict(session.lacking_bytes(workers))
+            self._cache.evict(session.footprint.wanted_bytes(workers))
+            on_device = workers if session.one_process else workers + 1  # with a candidate's second process
+            self._cache.evict_on_device(lambda: session.footprint.lacking_device_bytes(on_device))
+
+    def evict(self) -> bool:
+        """Close the cached session that was used longest ago; False if there is none."""
+        return self._cache.evict_oldest(process_tree.GONE_S)
+
+    def device_fault(self) -> str | None:
+        """Say why the GPU no longer works; None while it does, and on the CPU.
+
+        Of a fault that only the open session has (an oracle whose context is lost), nothing is said.
+        """
+        if self.pool.device == "cpu":
+            return None
+        with self.computing():
+            try:
+                if self._session is not None and self._session.alive:
+                    self._session.oracle.memory.is_idle()
+                    return None
+            except KernelwrightError:
+                pass
+            try:
+                error = describe_gpu(self.pool).get("error")
+            except InfrastructureError as failure:
+                return failure.message
+        return None if error is None else str(error)
 
     def release(self) -> None:
         """Put the open session into the cache; it is closed where there is no room for it."""

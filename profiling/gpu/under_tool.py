@@ -55,7 +55,7 @@ def run(
         "source": candidate.source,
         "look": look,
         "tool": list(tool),
-        "device": session.target.device,
+        "device": session.pool.worker_device,
         "precision": session.task.precision,
         "layout": [t.to_json() for t in session.oracle.inputs.tensors],
         "limit_s": limit_s,

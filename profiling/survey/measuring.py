@@ -91,7 +91,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
             pool.timing_lock.exclusive(),
             pool.start("baseline", _ENTRY) as worker,
         ):
-            worker.ask({"do": "start", "device": target.device}, _STEP_S)
+            worker.ask({"do": "start", "device": pool.worker_device}, _STEP_S)
             started = time.monotonic()
             for number, step in enumerate(_ROUNDS * wanted):
                 if number >= len(wanted) and time.monotonic() - started > _ENOUGH_S:

@@ -89,8 +89,9 @@ class RunReport:
         """Return the environment as (name, value) lines."""
         target, environment = self.run.target, self.environment
         machine = target.fingerprint
+        used = {attempt.evaluation.target.device for rows in self.attempts.values() for attempt in rows}
         lines = [
-            ("device", f"{target.device}: {machine.chip}"),
+            ("device", f"{', '.join(sorted(used | {target.device}))}: {machine.chip}"),
             ("threads", str(machine.threads)),
             ("memory", f"{machine.memory_bytes / 2**30:.1f} GiB"),
             ("last-level cache", f"{machine.last_level_cache_bytes / 2**20:.1f} MiB"),

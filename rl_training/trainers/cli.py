@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.options import command
 from kernelwright.rl_training.trainers.options import (
     RlConfig,
@@ -87,13 +86,16 @@ def rl(config: RlConfig) -> None:
     Give the same command again to resume after a kill.
     """
     from kernelwright.agent.profiled import ProfilingPool
+    from kernelwright.kernelbench.devices import devices_of
     from kernelwright.kernelbench.machine import cache_folder
+    from kernelwright.kernelbench.without_gpu import start_evaluator
     from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.hacks import HackMemory
     from kernelwright.rl_training.rewards.scheme import scheme_of
 
     rollouts, algorithm, updates = config.rollouts, config.algorithm, config.updates
     seed, data = updates.seed, rollouts.data
+    devices = devices_of(rollouts.target)
     scheme, tasks = scheme_of(algorithm.reward), _tasks(data, seed, rollouts.target)
     _quiet()
     from transformers import set_seed
@@ -141,7 +143,7 @@ def rl(config: RlConfig) -> None:
         run = stack.enter_context(
             tracked(config.output.out, f"rl {algorithm.estimator}", settings, {"training": seed}, inputs)
         )
-        evaluator = stack.enter_context(Referee.start(cache=cache_folder(), device=rollouts.target))
+        evaluator = stack.enter_context(start_evaluator(cache=cache_folder(), devices=devices))
         pool = stack.enter_context(ProfilingPool(evaluator))
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
         for known in _runs(data):

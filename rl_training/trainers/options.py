@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import Field
 
-from kernelwright.kernelbench.cli import Json, TargetName
+from kernelwright.kernelbench.cli import Json, TargetNames
 from kernelwright.kernelbench.options import Section
 from kernelwright.rl_training.tracking.trackers import Tracking
 from kernelwright.rl_training.trainers.precision import Precision, usual
@@ -188,7 +188,7 @@ class RolloutOptions(Section):
     vllm: Annotated[Literal["none", "colocate", "server"], typer.Option(help="Use of vLLM to generate.")] = (
         "none"
     )
-    target: TargetName = "cpu"
+    target: TargetNames = "cpu"
 
 
 class RlConfig(Section):

@@ -78,6 +78,16 @@ def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
     assert again.evaluation.chips == ("sm_90",) and again.model.language == ("triton",)
 
 
+def test_a_run_of_several_devices_goes_on_with_them(tmp_path: Path) -> None:
+    config = build(RunConfig, {"target": "cuda:0,2-3"}).resolved()
+    assert config.evaluation.device == "cuda:0" and config.builtin_language == "triton"
+    again = recorded(tmp_path, config.record())
+    assert again.evaluation.devices == ("cuda:0", "cuda:2", "cuda:3") and again.record() == config.record()
+    assert build(RunConfig, {"target": "cuda:1"}).resolved().evaluation.devices == ()
+    with pytest.raises(UsageError, match="names cuda:0 twice"):
+        build(RunConfig, {"target": "cuda:0,0"}).resolved()
+
+
 def test_limits_hold_until_others_are_given_and_runs_to_learn_from_add_up(tmp_path: Path) -> None:
     first = build(RunConfig, {"max_usd": 5.0, "max_tokens": 100, "learn_from": ("/a",), "workers": 3})
     now = build(RunConfig, {"max_usd": 7.0, "learn_from": ("/b", "/a")})

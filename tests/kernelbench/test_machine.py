@@ -63,6 +63,27 @@ def test_hyperthreads_are_counted_once(
     assert machine.usable_cpus() == cpus
 
 
+@pytest.mark.parametrize(
+    ("machine_has", "count", "parts"),
+    [
+        (Machine(cpus=8), 2, [{0, 1, 2, 3}, {4, 5, 6, 7}]),
+        (Machine(cpus=8, per_core=2), 2, [{0, 4, 1, 5}, {2, 6, 3, 7}]),
+        (Machine(cpus=6, per_core=2), 2, [{0, 3}, {1, 4, 2, 5}]),
+        (Machine(cpus=2), 2, [{0}, {1}]),
+        (Machine(cpus=4, per_core=2), 4, [{0, 1, 2, 3}] * 4),
+    ],
+)
+def test_devices_have_whole_cores_of_their_own(
+    machine_has: Machine,
+    count: int,
+    parts: list[set[int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(machine_has, tmp_path, monkeypatch)
+    assert machine.parts_of_cpus(count) == parts
+
+
 @pytest.mark.parametrize("cache_mib", [1, 8, 32, 260, 1024])
 @pytest.mark.parametrize(("cpus", "caches"), [(1, 1), (16, 1), (128, 16)])
 def test_last_level_caches_are_added_up(

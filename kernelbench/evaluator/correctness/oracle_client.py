@@ -22,7 +22,7 @@ from kernelwright.kernelbench.evaluator.processes.shared_memory import (
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
-from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, Refused
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, NoDeviceMemory, Refused
 from kernelwright.kernelbench.records import ProductPrecision, Record, Task, Verdict, Work
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
@@ -73,10 +73,6 @@ class OutputSample:
         return [_part(outputs[self.call][self.position], self.where)]
 
 
-class NoDeviceMemory(InfrastructureError):  # noqa: N818 - what happened
-    """The device has no memory left, for the oracle or for a worker."""
-
-
 class MutationRecord(Record):
     """A way to compute less, and how far it was noticed; see `mutations`."""
 
@@ -116,6 +112,7 @@ class OracleClient:
     ) -> None:
         """Start the oracle and have it write what workers load into `setup_fd`."""
         self.task, self.limits, self.device = task, limits, device
+        self._worker_device = pool.worker_device
         self.memory: Memory
         self._worker = pool.start("oracle", "kernelwright.kernelbench.evaluator.correctness.oracle:serve")
         try:
@@ -127,7 +124,7 @@ class OracleClient:
                 precision=str(task.precision),
                 seed=secrets.randbits(48),
                 vary_weights=vary_weights,
-                device=device,
+                device=self._worker_device,
             )
         except BaseException:
             self._worker.close()
@@ -186,6 +183,15 @@ class OracleClient:
     def memory_bytes(self) -> int:
         return self._worker.memory_bytes
 
+    def device_bytes(self) -> int:
+        """Memory of a GPU that the oracle has taken, for itself and for workers; 0 on the CPU."""
+        return self.memory.taken_bytes() if isinstance(self.memory, DeviceMemory) else 0
+
+    def free_device_bytes(self) -> int:
+        """Memory of the GPU that nobody has taken."""
+        assert isinstance(self.memory, DeviceMemory)
+        return self.memory.free_bytes()
+
     def share(self, budget: HostBudget | DeviceBudget, cache_bytes: int) -> None:
         """Make memory for the inputs of all slots, and on a GPU for workers' tensors: see `DeviceMemory`.
 
@@ -201,10 +207,11 @@ class OracleClient:
         else:
             self._ask("attach_device", slots=slots, cache_bytes=cache_bytes)
             ask = functools.partial(self._ask, of="exporter")
-            self.memory = DeviceMemory(ask, self.device, budget.heap_bytes, budget.aside_bytes, slots)
+            self.memory = DeviceMemory(ask, self._worker_device, budget.heap_bytes, budget.aside_bytes, slots)
 
-    def close(self) -> None:
-        self._worker.close()
+    def close(self, within_s: float = 0.0) -> None:
+        """End the oracle; `within_s`: see `Worker.close`."""
+        self._worker.close(within_s)
         if hasattr(self, "memory"):
             self.memory.close()
 

@@ -22,7 +22,7 @@ On a CPU inputs lie in the host's memory once for all processes, and each worker
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwright.kernelbench.evaluator.memory.layout import GRANULE, rounded
 
@@ -31,7 +31,7 @@ _SHARE_OF_MACHINE = 8  # reciprocal of the host's memory that all inputs, or a w
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 _HEAP_BYTES = 1 << 28  # of a worker, beside room for outputs
 _TRAFFIC_BYTES = 6 << 30  # of N calls on a GPU: 2 ms at 3 TB/s, ten times what a block costs once
-_PROCESS_BYTES = 5 << 27  # 640 MiB of a GPU: a process's context, and workspaces of cuBLAS
+PROCESS_BYTES = 5 << 27  # 640 MiB of a GPU: a process's context, and workspaces of cuBLAS
 _FIXED_BYTES = 1 << 30  # of the oracle: blocks of rows in float64, what it evicts the cache with
 _SEGMENT_BYTES, _SMALL_BYTES, _LARGE_BYTES = 20 << 20, 1 << 20, 10 << 20  # of torch's caching allocator
 _COMPARED = 9  # calls of a block, at most, whose outputs are all compared: of each family of inputs, and one
@@ -152,7 +152,7 @@ class DeviceBudget:
     def parts(self) -> dict[str, int]:
         sizes = self.sizes
         return {
-            "processes": (self.workers + 1) * _PROCESS_BYTES,
+            "processes": (self.workers + 1) * PROCESS_BYTES,
             "inputs": 2 * self.slots * sizes.inputs,
             "outputs": self.workers * self.heap_bytes,
             "weights": self.workers * sizes.weights,
@@ -167,6 +167,10 @@ class DeviceBudget:
     @property
     def total_bytes(self) -> int:
         return sum(self.parts.values())
+
+    def bytes_for(self, workers: int) -> int:
+        """Return the bytes that the same blocks take with another number of workers."""
+        return replace(self, workers=workers).total_bytes
 
     @property
     def fits(self) -> bool:

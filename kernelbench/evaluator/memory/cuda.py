@@ -223,6 +223,16 @@ class MemoryExporter:
         self._synchronize()
         return {"inputs_bytes": self.size, "fds": [inputs.export(), loan.heap.export()]}
 
+    def taken_bytes(self) -> int:
+        """Memory of the device that this process has taken, for itself and for workers."""
+        heaps = sum(loan.heap.size for loan in self._loans.values())
+        return self.master.size + self.window.size + heaps + torch.cuda.memory_reserved(self.device)
+
+    def free_bytes(self) -> int:
+        """Memory of the device that no process has taken."""
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
     def lend(self, number: int, size: int) -> dict[str, Any]:
         """Return the "fds" of more memory behind a worker's heap; the sender closes them."""
         heap = self._loans[number].heap

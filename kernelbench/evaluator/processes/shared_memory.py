@@ -194,6 +194,16 @@ class DeviceMemory:
                 os.close(fd)
         return True
 
+    def taken_bytes(self) -> int:
+        """Memory of the device that the oracle has taken, for itself and for workers."""
+        self._take_back()
+        return int(self._ask("taken_bytes"))
+
+    def free_bytes(self) -> int:
+        """Memory of the device that nobody has taken."""
+        self._take_back()
+        return int(self._ask("free_bytes"))
+
     def _take_back(self) -> None:
         """Free the memory of workers that have ended."""
         for other in [w for w in self._workers if w.closed]:

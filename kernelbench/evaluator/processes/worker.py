@@ -34,6 +34,7 @@ from kernelwright.kernelbench.evaluator.memory.layout import (
     pack_outputs,
 )
 from kernelwright.kernelbench.evaluator.memory.worker_memory import NoRoom, WorkerMemory, memory_of
+from kernelwright.kernelbench.evaluator.processes import compilers
 from kernelwright.kernelbench.evaluator.processes.baselines import Graphed, MemcpyBaseline
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.generated import digest, generated
@@ -110,6 +111,8 @@ class Runner:
         stage = "import"
         try:
             _settle_inductor()
+            if message["compilers"] > 1:
+                compilers.allow(message["compilers"])
             self.chip = message.get("chip") or self.chip
             self.language = language_of(message["source"])
             self.emulated = self.language in ("cuda", "triton") and self.memory.device.type == "cpu"
@@ -165,8 +168,11 @@ class Runner:
             return {"ok": False, "error": _describe(error)}
         return {"ok": True}
 
-    def compile(self, mode: str) -> dict[str, Any]:
-        """Replace the model by its torch.compile version, or by a stand-in, and make that happen now."""
+    def compile(self, mode: str, most_compilers: int) -> dict[str, Any]:
+        """Replace the model by its torch.compile version, or by a stand-in, and make that happen now.
+
+        `most_compilers`: that may run at a time.
+        """
         code = None
         try:
             if mode in _STAND_INS:
@@ -174,7 +180,7 @@ class Runner:
                 self._call(0, None)
             else:
                 self.model = torch.compile(self.model, mode=mode)
-                with generated() as texts:
+                with compilers.several(most_compilers), generated() as texts:
                     self._call(0, None)
                 code = digest(texts)
             self._call(0, None)
@@ -312,7 +318,7 @@ def serve(channel: Channel) -> None:
                 runner.memory.borrow(message["bytes"], fds)
                 channel.send_json({})
             case "compile":
-                channel.send_json(runner.compile(message["mode"]))
+                channel.send_json(runner.compile(message["mode"], message["compilers"]))
             case "seen":
                 channel.send_json(runner.seen())
             case "overhead":

@@ -30,7 +30,6 @@ from kernelwright.kernelbench.records import Verdict
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192
-_GONE_S = 5.0  # after which a killed tree is expected to have ended
 
 
 class WorkerDied(Exception):  # noqa: N818 - what happened, for the verdict
@@ -312,8 +311,11 @@ class Worker:
                 del self._tail[:-_KEPT_OUTPUT]
         os.close(fd)
 
-    def close(self) -> None:
-        """Kill the whole tree and remove the scratch folder. Idempotent."""
+    def close(self, within_s: float = 0.0) -> None:
+        """Kill the whole tree and remove the scratch folder. Idempotent.
+
+        `within_s`: seconds to wait at most for its end, with which a GPU's memory is free.
+        """
         if self.closed:
             return
         self.closed = True
@@ -321,9 +323,10 @@ class Worker:
             process_tree.kill(self.init_pid)
         self.channel.close()
         os.close(self._status_fd)
+        readable(self._pidfd, within_s)
         remove(self.scratch)
         if self.scratch.exists():  # a process that was dying had made a file there meanwhile
-            readable(self._pidfd, _GONE_S)
+            readable(self._pidfd, process_tree.GONE_S)
             remove(self.scratch)
         os.close(self._pidfd)
 

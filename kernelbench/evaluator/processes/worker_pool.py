@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
+from kernelwright.kernelbench.devices import visible_name
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, StorageError
 from kernelwright.kernelbench.evaluator import faults
 from kernelwright.kernelbench.evaluator.processes.channel import Channel, ChannelClosed, ChannelTimeout
@@ -19,9 +20,10 @@ from kernelwright.kernelbench.evaluator.processes.scratch import ScratchFolder
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, remove
 from kernelwright.kernelbench.evaluator.protocol import Limits
-from kernelwright.kernelbench.evaluator.sandbox import cgroups
+from kernelwright.kernelbench.evaluator.sandbox import cgroups, process_tree
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.machine import memory_bytes as machine_bytes
+from kernelwright.kernelbench.machine import usable_cpus
 from kernelwright.kernelbench.records import Capability
 
 # Chosen by hand.
@@ -29,11 +31,12 @@ _THREADS = 4  # threads that a worker may start for each that computes, besides 
 _STACK_BYTES = 8 << 20  # bytes of a thread's stack, for which memory is only taken as it is used
 _SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's slots
 _MOST_SHARE = 0.75  # share of the machine's memory for one worker, so that the referee is not the one killed
-_GROUPS_LEFT_S = 2.0  # seconds in which killed processes leave their control groups
+_COMPILES, _COMPILE_BYTES = 32, 1 << 29  # compilers at a time at most, and bytes of memory that one may take
+_CPUS_LEFT = 2  # by compilers: for the referee, and the worker that waits for them
 # Of the referee's environment, what compilers, torch, Triton and the CUDA driver are found by; images set it.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH",
-                "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_LIBCUDA_PATH",
-                "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")  # fmt: skip
+                "TORCH_CUDA_ARCH_LIST", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH",
+                "TRITON_PTXAS_BLACKWELL_PATH")  # fmt: skip
 
 
 def make_folder(folder: Path) -> None:
@@ -56,18 +59,27 @@ class WorkerPool:
         without: Collection[str] = (),
         device: str = "cpu",
         timing_lock: TimingLock | None = None,
+        cpus: Collection[int] = (),
     ) -> None:
         """`without`: layers of the sandbox to leave off, to learn what they cost or how it goes without.
 
-        `device`: the target that workers run on. `timing_lock`: another pool's, whose timings
-        these workers must not disturb.
+        `device`: the target that workers run on; of several GPUs they see this one only. `timing_lock`:
+        another pool's, whose timings these workers must not disturb. `cpus`: that they may run on; all by
+        default.
+
+        Raises MissingPrerequisite and StorageError.
         """
         self.device = device
+        on_gpu = device != "cpu"
+        shown = visible_name(device) if on_gpu else ""
         self.limits = limits
         self.timing_lock = timing_lock or TimingLock()
         self._lock = threading.RLock()  # evaluations in several threads share a pool
         self.cache = cache
         self.threads = threads
+        most_bytes = min(limits.memory_bytes, int(_MOST_SHARE * machine_bytes()))
+        spare = min(usable_cpus(), len(cpus) or usable_cpus()) - _CPUS_LEFT
+        self.compile_workers = max(1, min(spare, _COMPILES, most_bytes // _COMPILE_BYTES))
         self._headers = cache / "trusted" / "headers"
         try:
             for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
@@ -95,7 +107,9 @@ class WorkerPool:
             "OPENBLAS_NUM_THREADS": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
             "TMPDIR": str(cache / "inductor"),  # where Inductor, when imported, decides to keep its headers
+            # Inductor's compilers are processes, which a fork server cannot have: a worker has its own.
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TORCH_WARM_POOL": "0",
             "HOME": str(self._base),
             "KERNELWRIGHT_CACHE": str(cache / "trusted"),  # until a worker is told its own
             "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
@@ -103,15 +117,19 @@ class WorkerPool:
             "PYTHONDONTWRITEBYTECODE": "1",
             # torch must not initialize CUDA to learn whether there is a GPU: that does not survive a fork.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "CUDA_VISIBLE_DEVICES": shown,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's, and nvidia-smi's
         }
-        if device == "cpu":  # GPU kernels are interpreted and emulated there, though a GPU may be here
-            environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+        if not on_gpu:  # GPU kernels are interpreted and emulated there, though a GPU may be here
+            environment |= {"TRITON_INTERPRET": "1"}
+        if self.compile_workers > 1:
+            environment |= {"MAX_JOBS": str(self.compile_workers)}  # of ninja, in torch's builds
         self.no_uid = sandbox.why_no_distinct_uid(
             {"the build cache": cache, "the temporary folder": self._base}
         )
         if "distinct_uid" in without:
             self.no_uid = "left off on request"
-        self._layers = sandbox.layers(self.no_uid, without, gpu=device != "cpu")
+        self._layers = sandbox.layers(self.no_uid, without, gpu=on_gpu)
         self._on = {layer.name for layer in self._layers if layer.on}
         self._groups: list[cgroups.Group] = []  # of workers that have ended
         if not sandbox.can_read_memory_of(None):
@@ -136,10 +154,17 @@ class WorkerPool:
             cwd=self._base,
             process_group=0,  # Ctrl-C is for the referee alone
         )
+        if cpus:
+            os.sched_setaffinity(self._fork_server.pid, cpus)
         theirs.close()
         self._channel = Channel(ours)
         self._ready = False
         self._imported: list[str] = []
+
+    @property
+    def worker_device(self) -> str:
+        """Name of the device in workers: "cpu", or "cuda:0", as they see one GPU only."""
+        return "cpu" if self.device == "cpu" else "cuda:0"
 
     def layers(self) -> tuple[Capability, ...]:
         """Return the layers of the sandbox around this pool's workers."""
@@ -289,7 +314,7 @@ class WorkerPool:
             self._fork_server.kill()
             self._fork_server.wait()
         self._scratch.remove()
-        deadline = time.monotonic() + _GROUPS_LEFT_S
+        deadline = time.monotonic() + process_tree.GONE_S
         self._remove_groups()
         while self._groups and time.monotonic() < deadline:
             time.sleep(0.002)

@@ -53,7 +53,8 @@ def access(
     devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus(), *filter(None, [processes]))
     if headers is None:
         inductor = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", cache))
-        return FileAccess((Path("/"),), (), (scratch, cache, inductor, *devices))
+        shared = (role == "baseline") * [SHARED_MEMORY]  # for the semaphores of Inductor's compilers
+        return FileAccess((Path("/"),), (), (scratch, cache, inductor, *shared, *devices))
     own = (scratch, *(private * [SHARED_MEMORY]))
     writable = (*own, cache, *devices) if role == "builder" else (*own, *devices)
     # Landlock can only add: where our package lies beneath a folder, what else is in it is named instead.

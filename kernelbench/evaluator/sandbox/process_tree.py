@@ -35,7 +35,9 @@ _NAMED = 3  # threads that are named in a reason
 _STOP_S, _EXEC_S = 0.25, 1e-3  # seconds to stop in; else to reach an exec in (docs/LOG.md, 2026-11-24)
 _CPUCLOCK_SCHED = 2  # the CPU-time clock of a process, in the three low bits of its id (linux/posix-timers.h)
 _STILL_NS = 10_000  # CPU time a stopped process may be charged; 900 had none (docs/LOG.md, 2026-11-26)
-_END_S = 0.25  # seconds that a killed process may take to end; chosen by hand
+_END_S = 0.25  # seconds until a killed process begins to end; chosen by hand
+GONE_S = 10.0  # seconds that one may take to end: a GPU's driver tears its context down first, kernels too
+_ENDING = 0x4  # PF_EXITING, of a thread's flags in /proc/PID/stat (include/linux/sched.h)
 # Seconds between two looks: a thread stops once it runs, so the referee must not hold its CPU. Without them
 # freezing took 5 ms a block, with them 0.6 (docs/LOG.md, 2026-11-21).
 _YIELD_S = 5e-5
@@ -166,12 +168,21 @@ def stood_still(before: Mapping[int, int]) -> bool:
     now = cpu_ns(before)
     if all(pid in now and now[pid] - used <= _STILL_NS for pid, used in before.items()):
         return True
-    deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline:
-        if any(all(state in b"ZX" for state in _states(pid)) for pid in list(before)[:2]):
+    first_two, started = list(before)[:2], time.monotonic()
+    while (waited_s := time.monotonic() - started) < GONE_S:
+        if any(all(state in b"ZX" for state in _states(pid)) for pid in first_two):
             return True
+        if waited_s > _END_S and not any(_is_ending(pid) for pid in first_two):
+            return False
         time.sleep(_EXEC_S)
     return False
+
+
+def _is_ending(pid: int) -> bool:
+    """Return True if all threads of a process are on their way out, from which none comes back."""
+    stats = [_read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")[2].split() for task in _tasks(pid)]
+    # After the name: state, parent, process group, session, terminal, its process group, flags.
+    return all(int(fields[6]) & _ENDING for fields in stats if fields)
 
 
 def memory_bytes(pids: Sequence[int]) -> int:

@@ -1,12 +1,12 @@
 """Clocks of a GPU while something was timed, from NVIDIA's management library."""
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from kernelwright.kernelbench.devices import visible_name
 from kernelwright.kernelbench.records import GpuClocks
 
 _EVERY_S = 0.05  # seconds between two readings; chosen by hand
@@ -26,13 +26,22 @@ def nvml() -> ModuleType | None:
     return pynvml
 
 
+def gpu_count() -> int | None:
+    """GPUs of this machine, whatever CUDA_VISIBLE_DEVICES says; None where that is not known."""
+    library = nvml()
+    return None if library is None else int(library.nvmlDeviceGetCount())
+
+
 def _handle(library: ModuleType, device: str) -> Any:
     """NVML's for "cuda:N"; unlike CUDA it sees all GPUs, whatever CUDA_VISIBLE_DEVICES says."""
-    index = int(device.partition(":")[2] or 0)
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    name = visible[index] if index < len(visible) else str(index)
+    name = visible_name(device)
     if name.isdigit():
         return library.nvmlDeviceGetHandleByIndex(int(name))
+    if name.startswith("GPU-"):  # CUDA takes the beginning of a UUID, NVML does not
+        for index in range(library.nvmlDeviceGetCount()):
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            if library.nvmlDeviceGetUUID(handle).startswith(name):
+                return handle
     return library.nvmlDeviceGetHandleByUUID(name)
 
 

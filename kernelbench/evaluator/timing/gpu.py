@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.kernelbench.devices import target_names
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
 DEV = Path("/dev")
@@ -60,7 +61,9 @@ def described(name: str) -> dict[str, object]:
     if index >= count:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         hidden = "" if visible is None else f", with CUDA_VISIBLE_DEVICES={visible}"
-        raise _Unusable(f"the driver has {count} GPU{'s' * (count != 1)}{hidden}", f"use {_names(count)}")
+        raise _Unusable(
+            f"the driver has {count} GPU{'s' * (count != 1)}{hidden}", f"use --target {target_names(count)}"
+        )
     free_bytes, total_bytes = _memory(driver, _call(driver, "cuDeviceGet", index))
     try:
         found = torch.cuda.get_device_properties(torch.device(name))
@@ -145,8 +148,3 @@ def _nodes() -> Iterator[tuple[str, str]]:
             yield f"the driver's file {file} is missing", f"run {first}, once"
         elif not os.access(file, os.R_OK | os.W_OK):
             yield f"the driver's file {file} may not be opened", "join the group that owns it"
-
-
-def _names(count: int) -> str:
-    """Return the targets that there are, in words."""
-    return f"--target {('cpu', 'cuda:0')[count] if count < 2 else f'cuda:0 to cuda:{count - 1}'}"

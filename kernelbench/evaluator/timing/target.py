@@ -1,13 +1,17 @@
 """A device as a target: what it is, and what it can do at best."""
 
 import logging
+import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from kernelwright.kernelbench import machine_cache
+from kernelwright.kernelbench.devices import target_names, visible_name
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.timing.clocks import gpu_count
 from kernelwright.kernelbench.machine import allocatable_bytes, fingerprint
 from kernelwright.kernelbench.records import Ceilings, Fingerprint, Language, Target
 
@@ -28,8 +32,9 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     higher of old and new is kept. Raises MissingPrerequisite without such a GPU, StorageError where what was
     kept is damaged.
     """
-    mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
-    file = machine_cache.file_for(pool.cache, "ceilings", mark)
+    mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device, alone=not again)
+    kind = "ceilings" if device == "cpu" else f"ceilings-{visible_name(device)}"  # no two GPUs are alike
+    file = machine_cache.file_for(pool.cache, kind, mark)
     ceilings = machine_cache.read(file, Ceilings)
     if ceilings is None:
         ceilings = _measure(pool, device, mark)
@@ -46,17 +51,18 @@ def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
     return ("torch",) if mark.compiler == "none" else ("cpp", "torch")
 
 
-def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
-    """Fingerprint of a GPU, and of the host that launches its kernels."""
-    found = describe_gpu(pool, device)
-    if "error" in found:
-        raise MissingPrerequisite(f"no target {device}: {found['error']}", found["fix"])
-    if shared := in_use(found):
+def _gpu(pool: WorkerPool, device: str, alone: bool) -> Fingerprint:
+    """Fingerprint of a GPU, and of the host that launches its kernels.
+
+    `alone`: no session is up that would have memory there.
+    """
+    found = _existing_gpu(pool)
+    if (shared := in_use(found)) and alone:
         _log.warning(f"{device}: {shared}; end them, or the times say little (`nvidia-smi` lists them)")
     host = fingerprint(pool.threads)
     return host.model_copy(
         update={
-            "chip": f"{found['chip']} ({found['capability']})",
+            "chip": _chip(found),
             "memory_bytes": found["memory_bytes"],
             "last_level_cache_bytes": found["cache_bytes"],
             "system": f"{host.system}, {host.chip}",
@@ -65,21 +71,52 @@ def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
     )
 
 
-def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
+def describe_chip(pool: WorkerPool) -> str:
+    """Return the name of a pool's GPU. Raises MissingPrerequisite without such a GPU."""
+    return _chip(_existing_gpu(pool))
+
+
+def _existing_gpu(pool: WorkerPool) -> dict[str, Any]:
+    found = describe_gpu(pool)
+    if "error" in found:
+        error, fix = _beyond_the_last(pool.device) or (found["error"], found["fix"])
+        raise MissingPrerequisite(f"no target {pool.device}: {error}", fix)
+    return found
+
+
+def _beyond_the_last(device: str) -> tuple[str, str] | None:
+    """Return what is wrong, and the fix, with a GPU whose number is that of none; None if that is not known.
+
+    Workers, who see one GPU only, could not say it.
+    """
+    name, count = visible_name(device), gpu_count()
+    if not count or not name.isdigit() or int(name) < count:
+        return None
+    given = "CUDA_VISIBLE_DEVICES" in os.environ
+    fix = "change CUDA_VISIBLE_DEVICES" if given else f"use --target {target_names(count)}"
+    return f"this machine has {count} GPU{'s' * (count != 1)}", fix
+
+
+def _chip(found: Mapping[str, Any]) -> str:
+    return f"{found['chip']} ({found['capability']})"
+
+
+def describe_gpu(pool: WorkerPool) -> dict[str, Any]:
     """Return the answer of `gpu.serve`: "chip", "capability", "memory_bytes", …, or an "error" and its "fix".
 
     Raises InfrastructureError where the driver does not answer.
     """
     with pool.start("baseline", "kernelwright.kernelbench.evaluator.timing.gpu:serve") as worker:
         try:
-            return worker.ask({"do": "describe", "device": device}, _DESCRIBED_S)
+            return worker.ask({"do": "describe", "device": pool.worker_device}, _DESCRIBED_S)
         except (WorkerDied, WorkerTimeout) as error:
             raise InfrastructureError(
-                f"the driver of {device} does not answer: {error}", "see what `nvidia-smi` and `dmesg` say"
+                f"the driver of {pool.device} does not answer: {error}",
+                "see what `nvidia-smi` and `dmesg` say",
             ) from None
 
 
-def in_use(found: dict[str, Any]) -> str:
+def in_use(found: Mapping[str, Any]) -> str:
     """Return what others have of the memory of a GPU that was described, in words; empty if hardly any."""
     used, whole = found["in_use_bytes"], found["memory_bytes"]
     if used < _IN_USE_BYTES:
@@ -103,7 +140,7 @@ def _measure_once(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
     most_bytes = (allocatable_bytes() if device == "cpu" else mark.memory_bytes) // _SHARE
     message = {
         "do": "measure",
-        "device": device,
+        "device": pool.worker_device,
         "last_level_cache_bytes": mark.last_level_cache_bytes,
         "most_bytes": most_bytes,
     }

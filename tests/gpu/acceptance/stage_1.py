@@ -48,7 +48,7 @@ def environment(bench: Bench) -> None:
     bench.check(not lacking, "packages", ", ".join(lacking) or "all that pyproject.toml asks for")
     if bench.gpu:
         with WorkerPool(threads=1, cache=bench.home, limits=Limits(), device=bench.device) as pool:
-            found = describe_gpu(pool, bench.device)
+            found = describe_gpu(pool)
         fine = "error" not in found
         said = f"{found['chip']}, {found['capability']}" if fine else f"{found['error']} — {found['fix']}"
         bench.check(fine, "driver", said, **found)
@@ -72,7 +72,7 @@ def behind_the_sandbox(bench: Bench) -> None:
             pool.import_first((entry,))
             for role in ("baseline", "candidate"):
                 with pool.start(role, f"{entry}:serve", "0" * 64) as worker:
-                    found = worker.ask({"do": "describe", "device": bench.device}, 60)
+                    found = worker.ask({"do": "describe", "device": pool.worker_device}, 60)
                     status = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
                 size = [" ".join(line.split()) for line in status if line.startswith(("VmData", "Threads"))]
                 held = "error" not in found or not bench.gpu  # without one an answer is all there is to get

@@ -1,4 +1,4 @@
-"""Worker pools, and a referee, whose workers have the tests' own GPU."""
+"""Evaluators and worker pools that have the tests' own GPUs."""
 
 import contextlib
 import sys
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kernelwright import cli
-from kernelwright.kernelbench.evaluator import Limits, Protocol, Referee, referee
+from kernelwright.kernelbench import without_gpu
+from kernelwright.kernelbench.evaluator import Limits, LocalEvaluator, Protocol, Referee, referee
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from tests.helpers.gpu.fake_driver import Page, fake_driver
 
@@ -18,9 +19,9 @@ SMALL = 16 << 20  # bytes of inputs, and of outputs, of a block
 
 @contextlib.contextmanager
 def fake_gpu(
-    folder: Path, memory_bytes: int = 4 << 30, modules: Sequence[str] = ("fake_gpu",)
+    folder: Path, memory_bytes: int = 4 << 30, devices: int = 1, modules: Sequence[str] = ("fake_gpu",)
 ) -> Iterator[Page]:
-    """Have pools whose device is a GPU use the tests' own in the block; the page says what it does.
+    """Have pools whose device is a GPU use the tests' own in the block; the page says what these do.
 
     `modules`: of `folder`, imported by the fork server before there are workers.
     """
@@ -33,10 +34,12 @@ def fake_gpu(
             pool._channel.send_json({"import": list(modules)})
             wait(pool)
 
-    with fake_driver(folder, memory_bytes) as page, pytest.MonkeyPatch.context() as patch:
+    with fake_driver(folder, memory_bytes, devices) as page, pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkerPool, "_await_fork_server", imported)
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         # A probe of the device is a call of torch here: of one thread, it waits for no other.
-        patch.setattr(referee, "physical_threads", lambda: 1)
+        for module in (referee, without_gpu):
+            patch.setattr(module, "physical_threads", lambda: 1)
         yield page
 
 
@@ -52,6 +55,20 @@ def gpu_referee(
         Referee.start(cache=cache, device="cuda:0", **options) as made,
     ):
         yield made, page
+
+
+@contextlib.contextmanager
+def evaluator_of(
+    devices: int, folder: Path, memory_bytes: int = 64 << 30, **options: Any
+) -> Iterator[tuple[LocalEvaluator, Page]]:
+    """An evaluator of several devices in the block, with the page of these."""
+    options.setdefault("protocol", Protocol(inputs_bytes=SMALL, outputs_bytes=SMALL))
+    names = [f"cuda:{number}" for number in range(devices)]
+    with (
+        fake_gpu(folder, memory_bytes, devices) as page,
+        without_gpu.start_evaluator(cache=folder / "cache", devices=names, **options) as evaluator,
+    ):
+        yield evaluator, page
 
 
 def command(*words: str) -> int:

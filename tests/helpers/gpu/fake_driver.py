@@ -20,41 +20,53 @@ from tempfile import mkdtemp
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-OUT_OF_MEMORY, ILLEGAL_ADDRESS, NOT_SUPPORTED = 2, 700, 801
-_FAULTS, _PROCESSES = 8, 256
+OUT_OF_MEMORY, UNAVAILABLE, ILLEGAL_ADDRESS, NOT_SUPPORTED = 2, 46, 700, 801
+_FAULTS, _PROCESSES, _DEVICES = 8, 256, 8
 
 
 class Fault(ctypes.Structure):
     """A call that fails: after `after` calls that work, `times` times; for ever if that is negative."""
 
     _fields_ = (("call", ctypes.c_char * 48), ("error", ctypes.c_int32), ("after", ctypes.c_int32),
-                ("times", ctypes.c_int32), ("unused", ctypes.c_int32))  # fmt: skip
+                ("times", ctypes.c_int32), ("only", ctypes.c_int32))  # fmt: skip
 
 
 class _Process(ctypes.Structure):
     _fields_ = (("alive", ctypes.c_char * 40), ("busy_until_ns", ctypes.c_int64),
-                ("gone_at_ns", ctypes.c_int64), ("bytes", ctypes.c_int64))  # fmt: skip
+                ("gone_at_ns", ctypes.c_int64), ("bytes", ctypes.c_int64),
+                ("device", ctypes.c_int32), ("contexts", ctypes.c_int32))  # fmt: skip
+
+
+class Device(ctypes.Structure):
+    """A device: the error that all its calls end with, and how many processes have had a context on it."""
+
+    _fields_ = (("lost", ctypes.c_int32), ("unlike", ctypes.c_int32), ("contexts", ctypes.c_int64))
 
 
 class Page(ctypes.Structure):
-    """What all processes share of the device; the driver's own view is in fake_libcuda.c."""
+    """What all processes share of the devices; the driver's own view is in fake_libcuda.c.
+
+    `memory_bytes`: of each device; `count`: of devices.
+    """
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("ready", "memory_bytes", "sync_ns", "launch_ns", "teardown_ns",
-                                              "driver_version", "launches", "compute_mode")),
+                                              "driver_version", "launches", "compute_mode", "count")),
         ("faults", Fault * _FAULTS),
+        ("devices", Device * _DEVICES),
         ("processes", _Process * _PROCESSES),
     )  # fmt: skip
 
-    def fail(self, call: str, error: int, after: int = 0, times: int = 1) -> None:
-        """Have a call of the driver fail, of whichever process comes first."""
+    def fail(self, call: str, error: int, after: int = 0, times: int = 1, device: int | None = None) -> None:
+        """Have a call of the driver fail, of whichever process comes first; on one device, or on all."""
         fault = next(fault for fault in self.faults if not fault.error)
         fault.call, fault.after, fault.times = call.encode(), after, times
+        fault.only = 0 if device is None else device + 1
         fault.error = error
 
     @property
     def used_bytes(self) -> int:
-        """Memory of the device that is in use, if no process has ended since it was last asked for some."""
+        """Memory of the devices that is in use, if no process has ended since it was last asked for some."""
         return sum(process.bytes for process in self.processes)
 
 
@@ -87,8 +99,8 @@ def library() -> Path:
 
 
 @contextlib.contextmanager
-def fake_driver(folder: Path, memory_bytes: int = 8 << 30) -> Iterator[Page]:
-    """Have a device with so much memory in the block, for processes that import `fake_gpu`."""
+def fake_driver(folder: Path, memory_bytes: int = 8 << 30, devices: int = 1) -> Iterator[Page]:
+    """Have devices of one kind, with so much memory each, in the block for who imports `fake_gpu`."""
     file = folder / "page"
     file.write_bytes(bytes(ctypes.sizeof(Page)))
     (folder / "fake_gpu.py").write_text(
@@ -99,7 +111,7 @@ def fake_driver(folder: Path, memory_bytes: int = 8 << 30) -> Iterator[Page]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [before])])
     with file.open("r+b") as opened:
         page = Page.from_buffer(mmap.mmap(opened.fileno(), 0))  # which closes it with the page
-    page.memory_bytes, page.driver_version = memory_bytes, 13000
+    page.memory_bytes, page.driver_version, page.count = memory_bytes, 13000, devices
     try:
         yield page
     finally:

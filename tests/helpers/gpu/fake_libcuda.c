@@ -6,6 +6,9 @@
    done theirs or had a slice of time; who waits sleeps until then. A process that has ended leaves the device,
    and its memory, after `teardown_ns`.
 
+   There are several devices, of one kind unless a test says otherwise. A process sees those that
+   CUDA_VISIBLE_DEVICES names, and uses the one of its last context.
+
    The page (struct page) is the file named by FAKE_CUDA_PAGE. Tests write to it what is to fail, and how slow
    things are; see fake_driver.py, which lays it out in the same way. */
 
@@ -25,6 +28,7 @@
 
 #define PROCESSES 256
 #define FAULTS 8
+#define DEVICES 8
 #define SPIN_NS 80000    /* of a wait that is not slept: waking up takes as long */
 #define SLICE_NS 2000000 /* after which a process gets the device from another whose work is not done */
 #define EXPORT __attribute__((visibility("default")))
@@ -34,7 +38,7 @@ struct fault {
   int32_t error; /* a CUresult; 0: no fault */
   int32_t after; /* calls that work before */
   int32_t times; /* that it fails; negative: for ever */
-  int32_t unused;
+  int32_t only;  /* on this device, counted from 1; 0: on all */
 };
 
 struct process {
@@ -42,6 +46,14 @@ struct process {
   int64_t busy_until_ns;
   int64_t gone_at_ns; /* when its end was noticed; 0: it lives */
   int64_t bytes;
+  int32_t device;
+  int32_t contexts;
+};
+
+struct device {
+  int32_t lost;     /* a CUresult that every call ends with; 0: it works */
+  int32_t unlike;   /* of another kind than the first */
+  int64_t contexts; /* processes that have had one, ended ones included */
 };
 
 struct page {
@@ -52,8 +64,10 @@ struct page {
   int64_t teardown_ns;
   int64_t driver_version;
   int64_t launches; /* by all processes */
-  int64_t compute_mode; /* CUcomputemode: whom the device lets in */
+  int64_t compute_mode; /* CUcomputemode: whom the devices let in */
+  int64_t count;        /* of devices */
   struct fault faults[FAULTS];
+  struct device devices[DEVICES];
   struct process processes[PROCESSES];
 };
 
@@ -62,7 +76,7 @@ static struct process *own;
 static pid_t own_pid;
 static __thread CUresult sticky;
 static __thread CUcontext current;
-static int contexts[8];
+static int contexts[DEVICES];
 
 struct physical {
   int fd;
@@ -112,13 +126,41 @@ __attribute__((constructor)) static void map_page(void) {
   while (__atomic_load_n(&page->ready, __ATOMIC_SEQ_CST) != 2) usleep(100);
 }
 
+/* Devices of the page by their ordinals here; returns how many there are. */
+static int visible(int devices[DEVICES]) {
+  const char *names = getenv("CUDA_VISIBLE_DEVICES");
+  int count = 0;
+  if (!names) {
+    for (; count < page->count; count++) devices[count] = count;
+    return count;
+  }
+  while (count < DEVICES) {
+    char *end;
+    long device = strtol(names, &end, 10);
+    if (end == names || device < 0 || device >= page->count) break;
+    devices[count++] = device;
+    if (*end != ',') break;
+    names = end + 1;
+  }
+  return count;
+}
+
+/* Device of the page that this process uses. */
+static int in_use(void) {
+  if (own && own_pid == getpid()) return own->device;
+  int devices[DEVICES];
+  return visible(devices) ? devices[0] : 0;
+}
+
 /* Fails as a test has asked for; every call of the driver begins with it. */
 static CUresult begin(const char *call) {
   if (sticky) return sticky;
+  if (page->devices[in_use()].lost) return page->devices[in_use()].lost;
   for (int i = 0; i < FAULTS; i++) {
     struct fault *f = &page->faults[i];
     size_t length = strlen(f->call); /* "cuMemAlloc" is cuMemAlloc_v2, too */
     if (!f->error || strncmp(f->call, call, length) || (call[length] && call[length] != '_')) continue;
+    if (f->only && f->only != in_use() + 1) continue;
     if (__atomic_fetch_sub(&f->after, 1, __ATOMIC_SEQ_CST) > 0) continue;
     if (f->times == 0) continue;
     if (f->times > 0) __atomic_fetch_sub(&f->times, 1, __ATOMIC_SEQ_CST);
@@ -154,6 +196,9 @@ static struct process *me(void) {
       continue;
     }
     p->busy_until_ns = p->gone_at_ns = p->bytes = 0;
+    int devices[DEVICES];
+    p->device = visible(devices) ? devices[0] : 0;
+    p->contexts = 0;
     own = p;
     own_pid = getpid();
     return own;
@@ -184,7 +229,7 @@ static int64_t device_free_ns(void) {
   if (until < now) until = now;
   for (int i = 0; i < PROCESSES; i++) {
     struct process *p = &page->processes[i];
-    if (p == own || p->busy_until_ns <= until || !present(p) || p->busy_until_ns <= until) continue;
+    if (p == own || p->device != own->device || p->busy_until_ns <= until || !present(p) || p->busy_until_ns <= until) continue;
     return p->busy_until_ns < until + SLICE_NS ? p->busy_until_ns : until + SLICE_NS;
   }
   return until;
@@ -220,17 +265,22 @@ EXPORT CUresult cuDriverGetVersion(int *version) {
 }
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
   BEGIN;
-  if (ordinal != 0) return CUDA_ERROR_INVALID_DEVICE;
-  *device = 0;
+  int devices[DEVICES];
+  if (ordinal < 0 || ordinal >= visible(devices)) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDeviceGetCount(int *count) {
   BEGIN;
-  *count = 1;
+  int devices[DEVICES];
+  *count = visible(devices);
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
-  snprintf(name, length, "Fake GPU");
+  BEGIN;
+  int devices[DEVICES];
+  if (device < 0 || device >= visible(devices)) return CUDA_ERROR_INVALID_DEVICE;
+  snprintf(name, length, page->devices[devices[device]].unlike ? "Another GPU" : "NVIDIA H100 80GB HBM3");
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
@@ -254,7 +304,10 @@ EXPORT CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device) {
 }
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   BEGIN;
-  me();
+  int devices[DEVICES];
+  if (device < 0 || device >= visible(devices)) return CUDA_ERROR_INVALID_DEVICE;
+  me()->device = devices[device];
+  if (!own->contexts++) __atomic_fetch_add(&page->devices[own->device].contexts, 1, __ATOMIC_SEQ_CST);
   *context = (CUcontext)&contexts[device];
   return CUDA_SUCCESS;
 }
@@ -336,7 +389,7 @@ static int64_t used_bytes(void) {
   int64_t bytes = 0;
   for (int i = 0; i < PROCESSES; i++) {
     struct process *p = &page->processes[i];
-    if (p->bytes && (p == own || present(p))) bytes += p->bytes;
+    if (p->bytes && p->device == own->device && (p == own || present(p))) bytes += p->bytes;
   }
   return bytes;
 }

@@ -59,6 +59,22 @@ def _driver(name: str, *arguments: Any) -> Any:
     return results[0] if results else None
 
 
+def _count() -> int:
+    """Devices that this process sees; 0 where the driver fails."""
+    from cuda.bindings import driver
+
+    error, count = driver.cuDeviceGetCount()
+    return 0 if int(error) else int(count)
+
+
+def _memory_info(_: Any = None) -> tuple[int, int]:
+    from cuda.bindings import driver
+
+    set_device(0)
+    error, free, total = driver.cuMemGetInfo()
+    return (0, 0) if int(error) else (int(free), int(total))
+
+
 def set_device(_: Any) -> None:
     if _driver("cuCtxGetCurrent") is None or not int(_driver("cuCtxGetCurrent")):
         _driver("cuInit", 0)
@@ -202,7 +218,9 @@ class FakeTorch(TorchOnGpu):
             "memory_allocated": lambda *_: Live.bytes,
             "max_memory_allocated": lambda *_: Live.most_bytes,
             "reset_peak_memory_stats": Live.reset,
-            "mem_get_info": lambda *_: _driver("cuMemGetInfo"),
+            "mem_get_info": _memory_info,
+            "is_available": lambda: _count() > 0,
+            "device_count": _count,
             "get_device_properties": _properties,
             "default_generators": (torch.default_generator,),
         }
@@ -232,6 +250,7 @@ def _properties(_: Any = None) -> Any:
     set_device(0)
     found = properties(CHIP)
     found.total_memory, found.L2_cache_size = _driver("cuDeviceTotalMem", 0), 1 << 20
+    found.name = _driver("cuDeviceGetName", 64, 0).split(b"\0")[0].decode()
     return found
 
 

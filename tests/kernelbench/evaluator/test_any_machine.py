@@ -14,6 +14,7 @@ from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.cpu_caches import SharedCache
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Limits, Protocol, Referee
 from kernelwright.kernelbench.evaluator.memory import eviction, native
+from kernelwright.kernelbench.evaluator.memory.budget import HostBudget
 from kernelwright.kernelbench.evaluator.memory.eviction import Eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.sessions import Sessions
@@ -168,7 +169,8 @@ def test_a_candidate_is_judged_where_no_ceiling_is_known(
         task, candidate = task_of(REFERENCE), candidate_of(variant("Model", "Model"))
         evaluation = evaluator.evaluate(task, candidate, EAGER)
         session = evaluator.sessions.open(task)
-        assert session._budget(1 << 30) == 3 * GIB // 8  # of inputs, on so small a machine
+        assert isinstance(session.budget, HostBudget)
+        assert session.budget.outputs_bytes == 3 * GIB // 8  # of a worker, on so small a machine
         profile = roofline(evaluator.work(task), target, evaluation)
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.environment.caches == "hot"  # they could not be emptied

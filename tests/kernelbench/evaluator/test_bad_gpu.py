@@ -12,7 +12,7 @@ import pytest
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelwright.kernelbench.evaluator import EAGER, Limits, session
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelwright.kernelbench.evaluator.timing import gpu
+from kernelwright.kernelbench.evaluator.timing import gpu, target
 from kernelwright.kernelbench.evaluator.timing.target import describe_gpu, detect_target
 from kernelwright.kernelbench.records import Candidate, Task
 from tests.helpers.gpu.evaluating import fake_gpu, gpu_referee
@@ -103,11 +103,24 @@ def test_a_gpu_that_cannot_be_used(
     assert message in raised.value.message and fix in raised.value.fix and "\n" not in str(raised.value)
 
 
-def test_an_index_beyond_the_last_gpu(made: tuple[WorkerPool, Page]) -> None:
-    with pytest.raises(
-        MissingPrerequisite, match=r"no target cuda:3: the driver has 1 GPU — use --target cuda:0"
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        (1, "no target cuda:3: this machine has 1 GPU — use --target cuda:0"),
+        (None, "no target cuda:3: the driver has 0 GPUs, with CUDA_VISIBLE_DEVICES=3"),
+    ],
+    ids=["with NVML", "without"],
+)
+def test_an_index_beyond_the_last_gpu(
+    count: int | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "gpu_count", lambda: count)
+    with (
+        fake_gpu(tmp_path),
+        WorkerPool(threads=1, cache=tmp_path / "cache", limits=Limits(), device="cuda:3") as pool,
+        pytest.raises(MissingPrerequisite, match=message),
     ):
-        detect_target(made[0], "cuda:3")
+        detect_target(pool, "cuda:3")
 
 
 def test_a_driver_that_does_not_answer_is_the_machine_s_fault(
@@ -115,7 +128,7 @@ def test_a_driver_that_does_not_answer_is_the_machine_s_fault(
 ) -> None:
     monkeypatch.setattr("kernelwright.kernelbench.evaluator.timing.target._DESCRIBED_S", 0.0)
     with pytest.raises(InfrastructureError, match=r"the driver of cuda:0 does not answer.*nvidia-smi"):
-        describe_gpu(made[0], "cuda:0")
+        describe_gpu(made[0])
 
 
 def test_a_failure_that_the_driver_does_not_explain_is_looked_for_in_its_files(

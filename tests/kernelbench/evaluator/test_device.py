@@ -213,6 +213,19 @@ def test_the_memory_of_workers_that_ended_is_taken_back(
     assert list(exporter._loans) == [1]
 
 
+def test_memory_is_counted_once_however_many_workers_share_it(
+    exporter: MemoryExporter, memory: DeviceMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 7)
+    inputs = 2 * exporter.size  # the master copy and the window
+    assert memory.taken_bytes() == inputs + 7
+    first, second = lend(memory), lend(memory)
+    assert memory.taken_bytes() == inputs + 2 * memory._heap_bytes + 7
+    memory.lend(second, 1.0)
+    first.closed = True
+    assert memory.taken_bytes() == inputs + memory._heap_bytes + memory._aside_bytes + 7
+
+
 def test_an_oracle_compares_outputs_that_lie_in_device_memory(
     on_host: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +381,12 @@ class Library:
     def nvmlDeviceGetHandleByUUID(self, name: str) -> str:  # noqa: N802
         return name
 
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 8
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        return f"GPU-{'ab'[handle > 3]}{handle + 3}00000"
+
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
         return next(self.mhz)
 
@@ -385,11 +404,15 @@ def test_clocks_are_given_as_their_range_and_why_they_were_low() -> None:
     assert (found.sm_mhz_low, found.sm_mhz_high, found.throttled) == (1410, 1980, ("power cap",))
 
 
-@pytest.mark.parametrize(("visible", "handle"), [("", 1), ("3,5", 5), ("GPU-a,GPU-b", "GPU-b"), ("7", 1)])
+@pytest.mark.parametrize(
+    ("visible", "handle"), [(None, 1), ("3,5", 5), ("3, 5", 5), ("0,GPU-b7", 4), ("GPU-a,MIG-b", "MIG-b")]
+)
 def test_the_clocks_are_those_of_the_gpu_that_cuda_means(
-    visible: str, handle: object, monkeypatch: pytest.MonkeyPatch
+    visible: str | None, handle: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert clocks._handle(Library(), "cuda:1") == handle  # type: ignore[arg-type]
 
 

@@ -161,7 +161,7 @@ def test_a_candidate_that_runs_out_of_memory_is_at_fault_itself(gpu: tuple[Refer
 
 def test_large_calls_fit_that_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """48 MiB in and out on a device of 640 MiB: two copies of a slot, and an output for each worker."""
-    monkeypatch.setattr(budget, "_PROCESS_BYTES", 0)
+    monkeypatch.setattr(budget, "PROCESS_BYTES", 0)
     monkeypatch.setattr(budget, "_FIXED_BYTES", 8 * MIB)
     monkeypatch.setattr(budget, "_HEAP_BYTES", 32 * MIB)
     size, device = 48 * MIB, 640 * MIB

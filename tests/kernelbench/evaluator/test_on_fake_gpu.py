@@ -10,58 +10,10 @@ import pytest
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import EFFORTS, Limits, Measurement, Referee
-from kernelwright.kernelbench.evaluator.protocol import Effort
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
+from tests.helpers.gpu.busy_tasks import BRIEF, candidate_of, task_of
 from tests.helpers.gpu.evaluating import gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
-
-BRIEF = Measurement(
-    ("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0, block_share=0.05)
-)
-REFERENCE = """
-import torch
-from torch import nn
-from tests.helpers.gpu.fake_torch import busy
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.rand(64))
-
-    def forward(self, x):
-        busy({us})
-        return torch.relu(x * self.scale)
-
-def get_inputs():
-    return [torch.randn(32, 64)]
-
-def get_init_inputs():
-    return []
-"""
-CANDIDATE = """
-import torch
-from torch import nn
-from tests.helpers.gpu.fake_torch import busy, lose_context
-
-class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.rand(64))
-
-    def forward(self, x):
-{before}
-        return {returned}
-"""
-RIGHT = "torch.relu(x * self.scale)"
-
-
-def task_of(us: float = 20.0) -> Task:
-    return Task(id=f"test:{us:g}", level=1, source=REFERENCE.format(us=us))
-
-
-def candidate_of(returned: str = RIGHT, before: str = "busy(10)") -> Candidate:
-    source = CANDIDATE.format(before=" " * 8 + before, returned=returned)
-    return Candidate(source=source, language="torch", author="test")
 
 
 class Evaluated(Protocol):

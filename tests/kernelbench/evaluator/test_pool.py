@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.kernelbench.evaluator import EAGER, EvaluationPool, Referee, pool
+from kernelwright.kernelbench.evaluator import EAGER, EvaluationPool, Referee, job_queue, pool
 from kernelwright.kernelbench.evaluator import trial as evaluation
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
@@ -21,6 +21,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.sessions = self.pool = self
+        self.members = (self,)
         self.timing_lock, self.device = TimingLock(), "cpu"
         self.at_hand: Task | None = None
         self.asked: list[tuple[str, str]] = []
@@ -89,11 +90,11 @@ def test_jobs_of_the_task_at_hand_come_first_but_not_for_ever(made: Made) -> Non
     running.submit(A, candidate("first"), client="a")
     evaluator.is_under_way()
     waiting = running.submit(B, candidate("b"), client="b")
-    for number in range(3 * pool._PATIENCE):
+    for number in range(3 * job_queue._PATIENCE):
         running.submit(A, candidate(f"a{number}"), client="a")
     evaluator.go_on.set()
     waiting.result(30)
-    assert evaluator.asked.index(("B", "b")) == 1 + pool._PATIENCE
+    assert evaluator.asked.index(("B", "b")) == 1 + job_queue._PATIENCE
 
 
 def test_the_same_question_is_evaluated_once(made: Made) -> None:

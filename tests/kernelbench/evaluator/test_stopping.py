@@ -134,6 +134,35 @@ def test_who_has_ended_has_stood_still() -> None:
         assert process_tree.stood_still(used_ns)
 
 
+MUCH_MEMORY = """
+import mmap
+memory = mmap.mmap(-1, 1 << 29)
+memory.madvise(15)  # MADV_NOHUGEPAGE, so that it takes its time to be freed
+for page in range(0, 1 << 29, 4096):
+    memory[page] = 1
+print("ready", flush=True)
+input()
+"""
+
+
+def test_who_takes_long_to_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_tree, "_END_S", 0.0)
+    waited = 0
+    for _ in range(5):
+        with subprocess.Popen(
+            [sys.executable, "-c", MUCH_MEMORY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as much:
+            assert much.stdout is not None and much.stdout.readline()
+            used_ns = process_tree.freeze(much.pid)
+            much.kill()
+            while process_tree.cpu_ns([much.pid])[much.pid] - used_ns[much.pid] < 1_000_000:
+                time.sleep(0)  # it frees its memory, as a GPU's driver does for seconds
+            waited += set(process_tree._states(much.pid)) != {b"Z"}
+            assert process_tree.stood_still(used_ns)
+            assert set(process_tree._states(much.pid)) == {b"Z"}
+    assert waited
+
+
 def test_a_later_process_of_a_tree_that_is_gone_has_run() -> None:
     with running(SPIN) as first, running(SPIN) as second, running(SPIN) as third:
         used_ns: dict[int, int] = {}

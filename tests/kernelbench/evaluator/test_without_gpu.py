@@ -293,7 +293,7 @@ def test_on_a_gpu_what_is_right_is_timed_and_a_race_is_not_run(evaluator: Refere
         evaluator.sessions.pool.cache,
         evaluator.sessions.protocol.model_copy(update={"check_first": True}),
     )
-    with start_evaluator(cache=cache, protocol=protocol, device="cuda:0") as made:
+    with start_evaluator(cache=cache, protocol=protocol, devices=("cuda:0",)) as made:
         right = made.evaluate(task_of(REFERENCE), candidate_of(CANDIDATE), EAGER)
         wrong = made.evaluate(task_of(REFERENCE), candidate_of(RACE), EAGER)
     assert right.verdict is Verdict.correct and right.timing is not None, right.reason
