@@ -178,7 +178,7 @@ def test_a_run_of_the_surrogate_opens_goes_on_with_the_rules_and_is_reported(
         RunConfig, {"tasks": (str(task),), "rounds": 2, "effort": "quick", "baselines": ["eager"]}
     ).resolved()
     tuner = {"rank_by": "surrogate", "learn_from": [str(tmp_path / "gone")]}
-    tasks = config.tasks.resolve()
+    tasks = config.tasks.resolve("cpu")
     with RunDatabase.create(
         out / "run.db", settings={**config.record(), "tuner": tuner}, target=TARGET, tasks=tasks
     ) as database:
