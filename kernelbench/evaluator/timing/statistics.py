@@ -114,25 +114,25 @@ class Timings:
     def fixed_s(self) -> float:
         """Seconds that a block costs, apart from its calls.
 
-        On a GPU, whose end of work is seen by another process, it may cost more after work than after none:
-        then by eager, which has no part in what a candidate could gain, in blocks of N and of 2N calls.
+        On a GPU, whose end of work is seen by another process, that is not what a block of no calls costs:
+        there by eager, which has no part in what a candidate could gain, in blocks of N and of 2N calls.
         """
-        empty_s = float(np.median(self.empty_s))
-        return max([empty_s, *self._beyond_calls_s()]) if self.by_device else empty_s
+        beyond_s = self._beyond_calls_s() if self.by_device else None
+        return float(np.median(self.empty_s)) if beyond_s is None else max(0.0, beyond_s)
 
     @property
     def by_device(self) -> bool:
         """True if blocks were also timed by a device's own clock."""
         return all(math.isfinite(block.device_s) for block in self.blocks["eager"][:1])
 
-    def _beyond_calls_s(self) -> list[float]:
+    def _beyond_calls_s(self) -> float | None:
         """Return what eager's blocks would take without calls, by the line through N and 2N, if known."""
         found = [
             short.seconds - short.calls * (long.seconds - short.seconds) / (long.calls - short.calls)
             for short, long in zip(self.blocks["eager"][::2], self.blocks["eager"][1::2], strict=False)
             if long.calls == 2 * short.calls and long.messages == short.messages == 1
         ]
-        return [float(np.median(found))] if len(found) >= _FEWEST_PAIRS else []
+        return float(np.median(found)) if len(found) >= _FEWEST_PAIRS else None
 
     @property
     def alone(self) -> Alone:

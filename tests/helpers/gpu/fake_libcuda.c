@@ -243,8 +243,8 @@ static void work(int64_t ns) {
 }
 
 static CUresult wait_for_device(void) {
-  if (page->sync_ns) wait_until(now_ns() + page->sync_ns);
   wait_until(me()->busy_until_ns);
+  if (page->sync_ns) wait_until(now_ns() + page->sync_ns);
   return CUDA_SUCCESS;
 }
 
