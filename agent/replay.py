@@ -101,7 +101,7 @@ class ReplayedEvaluations(ProfilingPool):
         *,
         closely: bool = False,
     ) -> Profile | None:
-        """Return the recorded profile, from the beginning with all that it came to be extended by."""
+        """Return the recorded profile, with everything that later rounds added to it."""
         return next((profile for found, profile in self._profiles if found == evaluation), known)
 
 

@@ -62,7 +62,7 @@ class Expectations(Protocol):
     """Memory of other tasks."""
 
     def expectations(self, task: Task, history: Sequence[Attempt]) -> Mapping[str, Expectation]:
-        """Return what changes came to in tasks of the same class, by technique."""
+        """Return the measured effects of changes in tasks of the same class, by technique."""
         ...
 
 

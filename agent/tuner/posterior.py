@@ -37,7 +37,7 @@ def posterior(
 ) -> Posterior:
     """Return the posterior of schedules; one in `history` must be timed.
 
-    `elsewhere`: by technique, what changes came to in other tasks. The profile of `best`, else of the first,
+    `elsewhere`: effects of changes in other tasks, by technique. The profile of `best`, else of the first,
     gives the bottleneck and the kernels' shares of the time.
     """
     known = timed(history)

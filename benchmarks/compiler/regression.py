@@ -4,9 +4,9 @@
 
 Each commit writes its own kernels of twenty level 1 tasks, with its own tuner, in a run that is kept in runs/
 and resumed. Then this checkout's referee measures four of each task in turns: the first candidate and the
-winner of either. "Earned" is what the tuner's winner has over the first candidate, so measured afresh, not
-chosen for what it came to. Tasks that are measured are kept, too. Machine: CPU, quiet. Time: 60 minutes.
-Writes cpu/regression.md.
+winner of either. "Earned" is the speedup of the tuner's winner over the first candidate, both measured again,
+so that noise in the search does not count as a gain. Measured tasks are kept and not measured again. Machine:
+CPU, quiet. Time: 60 minutes. Writes cpu/regression.md.
 """
 
 import json

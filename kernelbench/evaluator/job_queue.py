@@ -1,5 +1,6 @@
 """Jobs of an evaluation pool: clients take turns, and slots rather take what they have set up."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -96,21 +97,23 @@ class JobQueue:
 
     def _chosen(self, fit: Callable[[Job], JobFit]) -> tuple[str, int] | None:
         """Return a client and the place of its job; None if none of them is for this slot now."""
-        jobs = [
-            (client, place, fit(job))
+        fitting = (
+            (client, place, how)
             for client, waiting in self._clients.items()
             for place, job in enumerate(waiting)
-        ]
-        own = [(client, place) for client, place, how in jobs if how in (JobFit.well, JobFit.at_hand)]
-        if not own:
+            if (how := fit(job)) in (JobFit.well, JobFit.at_hand)
+        )  # looked at no further than needed: there may be thousands
+        first = next(fitting, None)
+        if first is None:
             return None
         if self._passed_over < _PATIENCE:
-            at_hand = next(((client, place) for client, place, how in jobs if how is JobFit.at_hand), None)
+            jobs = itertools.chain([first], fitting)
+            at_hand = next((job for job in jobs if job[2] is JobFit.at_hand), None)
             if at_hand is not None:
-                self._passed_over = 0 if at_hand == own[0] else self._passed_over + 1
-                return at_hand
+                self._passed_over = 0 if at_hand is first else self._passed_over + 1
+                return at_hand[:2]
         self._passed_over = 0
-        return own[0]
+        return first[:2]
 
     def _taken(self, client: str, place: int) -> Job:
         jobs = self._clients.pop(client)

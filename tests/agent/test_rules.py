@@ -178,7 +178,7 @@ def test_with_nothing_correct_it_retreats_once() -> None:
 
 @dataclass
 class Known:
-    """A memory of what changes came to."""
+    """A memory of the effects of changes."""
 
     found: dict[str, Expectation]
 

@@ -332,7 +332,7 @@ def test_every_schedule_is_tried_once() -> None:
 
 
 def test_what_is_advised_on_is_known_before() -> None:
-    """Of every search that asks a judge: the attempts, without failures, that it then names to the judge."""
+    """Every search that asks a judge names the attempts, without failures, that it passes on."""
     parents = [attempt(1.0), attempt(2.0), attempt(4.0), attempt(0.9, wrong=True)]
     later = [*parents, attempt(5.0), attempt(0.5)]
     rules = StopRules(rounds=20)

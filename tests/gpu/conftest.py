@@ -1,4 +1,4 @@
-"""What tests of a GPU share: one referee, and where traces of references are kept."""
+"""Fixtures of tests on a GPU: one referee, and the folder of traced references."""
 
 from collections.abc import Iterator
 from pathlib import Path

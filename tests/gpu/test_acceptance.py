@@ -31,7 +31,7 @@ def ended(bench: Bench, run: Callable[[Bench], None], limit_s: float = 20.0) -> 
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there; one that waits for its parent to notice its end is not."""
+    """Return True if a process is there; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

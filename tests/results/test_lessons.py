@@ -1,4 +1,4 @@
-"""What changes came to is told where it helps: same language, chip and kind of operator, another task."""
+"""Effects of changes are told where they help: same language, chip and kind of operator, another task."""
 
 from dataclasses import replace
 from pathlib import Path

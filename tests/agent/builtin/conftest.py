@@ -20,7 +20,7 @@ _composite = functools.cache(composite)
 
 @pytest.fixture(scope="module", autouse=True)
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a build lacks is made at once, for those after it, of all processes of these tests.
+    """Make what a build lacks at once, and share it with all processes of these tests.
 
     Set for one module at a time: a process may go on with another folder's tests, to which none of it applies.
     """

@@ -30,7 +30,7 @@ def get_init_inputs():
 
 
 class Kernel:
-    """In Triton's place: it says who was asked to launch what."""
+    """Stand-in for a Triton kernel that records its launches."""
 
     def __init__(self, compiles: bool = True) -> None:
         self.compiles = compiles

@@ -1,4 +1,4 @@
-"""What a step works with: the device, a folder for tables, referees, and the journal of its checks."""
+"""Fixtures of a step: the device, a folder for tables, referees, and the journal of its checks."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ THRICE = "torch.relu(x * 2.0) + 1.0 + 0.0 * torch.relu(x.flip(0).flip(0))"
 
 @dataclass
 class Bench:
-    """Where a stage runs. `small`: a dry run, whose times say nothing; `step`: the one that runs."""
+    """Environment of a stage. `small`: a dry run, whose times mean nothing; `step`: the one that runs."""
 
     device: str
     out: Path

@@ -1,4 +1,4 @@
-"""What acceptance finds: checks of a step, and its outcome, as lines of JSON that are written as they come."""
+"""Results of acceptance: checks of a step, and its outcome, each a line of JSON that is written at once."""
 
 import contextlib
 import json

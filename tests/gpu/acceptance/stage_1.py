@@ -36,7 +36,7 @@ _WORK = 10.0  # times what a block costs once, that its calls take at least
 
 
 def environment(bench: Bench) -> None:
-    """What is installed, what the driver says of the GPU, and which layers of the sandbox are on."""
+    """Check packages, the driver's description of the GPU, and the layers of the sandbox."""
     for name in _NAMED:
         with contextlib.suppress(PackageNotFoundError):
             print(f"   {name} {version(name)}", end=";")

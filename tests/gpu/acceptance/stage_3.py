@@ -1,4 +1,4 @@
-"""Stage 3: how good is it. Tables in the form of results/published, written anew after every row."""
+"""Stage 3: how good is it. Tables in the form of results/published, rewritten after every row."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def _sample(bench: Bench) -> Iterator[Task]:
 
 
 def _proposed(chosen: Task, language: str) -> Candidate:
-    """What the builtin coder writes first in a language."""
+    """Return the first candidate of the builtin coder in a language."""
     from kernelwright.agent.builtin.coder import BuiltinCoder
     from kernelwright.agent.builtin.frontend.trace import trace_json
     from kernelwright.agent.builtin.ir.graph import Graph

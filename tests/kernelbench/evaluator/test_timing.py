@@ -56,9 +56,9 @@ def test_speedup_is_the_median_of_the_ratios_within_phases() -> None:
 def test_on_a_gpu_a_block_s_cost_is_found_though_an_empty_one_costs_less(
     fixed_s: float, call_s: float, ratio: float
 ) -> None:
-    """Blocks as a session makes them, 50 ms or 2048 calls of eager, with noise of 1%."""
+    """Simulate blocks as a session makes them, 50 ms or 1024 calls of eager, with noise of 1%."""
     generator = np.random.default_rng(3)
-    calls = max(1, min(2048, int(0.05 / (ratio * call_s))))
+    calls = max(1, min(1024, int(0.05 / (ratio * call_s))))
 
     def block(count: int, each_s: float) -> TimedBlock:
         work_s = count * each_s * generator.normal(1, 0.01)
