@@ -147,7 +147,7 @@ class Worker:
             died.out_of_memory = self.group is not None and self.group.out_of_memory
             self.close()
             if self.timing_lock.ran_on(self.init_pid):
-                raise RanWhileStopped from None
+                raise self._ran_on() from None
             if self.timing_lock.ended(self.init_pid):
                 raise NotStopped(self.role, "another candidate was to be timed") from None
             raise died from None
@@ -215,11 +215,18 @@ class Worker:
             process_tree.thaw(self._stopped)
 
     def check_stood_still(self) -> None:
-        """Raise RanWhileStopped if the tree has used CPU time since it was stopped; then it is gone."""
+        """Raise RanWhileStopped if the tree has used CPU time since it was stopped; then it is gone.
+
+        Of a trusted worker, which has no reason to, NotStopped: the evaluation is repeated.
+        """
         if self._used_ns is not None and not process_tree.stood_still(self._used_ns):
             self._used_ns = None
             self.close()
-            raise RanWhileStopped
+            raise self._ran_on()
+
+    def _ran_on(self) -> RanWhileStopped | NotStopped:
+        trusted = self.role in sandbox.TRUSTED
+        return NotStopped(self.role, "they ran on when they had been") if trusted else RanWhileStopped()
 
     def waited_s(self) -> float:
         """Seconds that the threads of the frozen tree, its init apart, have waited for a CPU so far.

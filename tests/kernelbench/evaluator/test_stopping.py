@@ -255,6 +255,24 @@ def test_an_evaluation_in_which_a_candidate_did_not_stop_is_repeated(
     assert len(failed) == min(failures, 3)
 
 
+def test_an_evaluation_in_which_a_baseline_ran_on_is_repeated(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is trusted, so the cause is the machine's."""
+    look, failed = Worker.check_stood_still, []
+
+    def fail(worker: Worker) -> None:
+        if worker.role == "baseline" and worker._used_ns is not None and not failed:
+            failed.append(worker)
+            worker._used_ns = dict.fromkeys(worker._used_ns, -(10**9))  # less than it has used
+        look(worker)
+
+    monkeypatch.setattr(Worker, "check_stood_still", fail)
+    evaluation = evaluate(variant(COMPUTE, COMPUTE + "  # a baseline runs on"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    assert len(failed) == 1
+
+
 def test_where_nothing_stops_no_candidate_is_charged(
     evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
