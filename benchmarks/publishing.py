@@ -12,10 +12,16 @@ STATIC = Path("results") / "published" / "static"  # what is known without runni
 
 
 def publish(
-    name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[str]], machine: Fingerprint
+    name: str,
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    machine: Fingerprint,
+    command: str = "",
 ) -> None:
-    """Write results/published/cpu/NAME.md; the command is the part of `name` before a hyphen."""
-    lines = [f"# {title}", "", f"{made_by(name.split('-')[0], machine)}", "", *table(header, rows)]
+    """Write results/published/cpu/NAME.md; `command`: by default the part of `name` before a hyphen."""
+    made = made_by(command or name.split("-")[0], machine)
+    lines = [f"# {title}", "", made, "", *table(header, rows)]
     CPU.mkdir(parents=True, exist_ok=True)
     write_atomically(CPU / f"{name}.md", "\n".join(lines) + "\n")
     log("\n".join(lines))

@@ -61,8 +61,9 @@ def run(
     means = [statistics.geometric_mean(float(row[column]) for row in compared) for column in (-2, -1)]
     total = [f"geometric mean of {len(compared)}", "", "", "", "", *(f"{mean:.3f}" for mean in means)]
     header = [cell.format(commit=commit) for cell in _HEADER]
-    title = f"Speedups over eager of the kernels of {commit} and of now, in one session"
-    publish("regression", title, header, [*rows.values(), total], machine)
+    title = f"Speedups over eager of the kernels of {commit} and of now, measured in turns"
+    command = f"regression {commit} --rounds {rounds} --repeats {repeats}"
+    publish("regression", title, header, [*rows.values(), total], machine, command)
 
 
 def _tree_of(commit: str) -> Path:

@@ -14,6 +14,21 @@ from kernelwright.kernelbench.evaluator import Limits, LocalEvaluator, Protocol,
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from tests.helpers.gpu.fake_driver import Page, fake_driver
 
+TASK = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = TASK.replace("class Model(", "class ModelNew(")
 SMALL = 16 << 20  # bytes of inputs, and of outputs, of a block
 
 

@@ -15,27 +15,12 @@ from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.timing import gpu, target
 from kernelwright.kernelbench.evaluator.timing.target import describe_gpu, detect_target
 from kernelwright.kernelbench.records import Candidate, Task
-from tests.helpers.gpu.evaluating import fake_gpu, gpu_referee
+from tests.helpers.gpu.evaluating import CANDIDATE, TASK, fake_gpu, gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
 from tests.helpers.gpu.neighbour import neighbour
 
 STUB, UNAVAILABLE, NO_DEVICE, MISMATCH, UNKNOWN = 34, 46, 100, 803, 999  # CUresult
 EXCLUSIVE = 3  # CUcomputemode
-TASK = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-def get_inputs():
-    return [torch.randn(64, 64)]
-
-def get_init_inputs():
-    return []
-"""
-CANDIDATE = TASK.replace("class Model(", "class ModelNew(")
 
 
 @pytest.fixture(scope="module")

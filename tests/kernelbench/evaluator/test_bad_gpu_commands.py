@@ -7,25 +7,10 @@ import pytest
 
 from kernelwright.kernelbench.evaluator.timing import gpu
 from kernelwright.profiling.gpu import nsight
-from tests.helpers.gpu.evaluating import command, fake_gpu
+from tests.helpers.gpu.evaluating import CANDIDATE, TASK, command, fake_gpu
 
 pytestmark = pytest.mark.builds
 
-TASK = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-def get_inputs():
-    return [torch.randn(64, 64)]
-
-def get_init_inputs():
-    return []
-"""
-CANDIDATE = TASK.replace("class Model(", "class ModelNew(")
 ONE_LINE = re.compile(r"error: [^\n]+ — [^\n]+\n")
 
 
