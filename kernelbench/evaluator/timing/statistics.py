@@ -101,7 +101,8 @@ class Timings:
     `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
     worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of blocks
     of no calls. `alone_s[worker][i]`: seconds of a block of one call, for candidate and eager on the same
-    input. `overhead_s`: seconds that a worker's loop adds to a call.
+    input. `overhead_s`: seconds that a worker's loop adds to a call. `launch_s`: seconds in which the host
+    launches a call of eager on a GPU.
     """
 
     blocks: Mapping[str, list[TimedBlock]]
@@ -109,6 +110,7 @@ class Timings:
     processes: list[int]
     alone_s: Mapping[str, list[float]] = field(default_factory=dict)
     overhead_s: float = 0.0
+    launch_s: float = 0.0
 
     @property
     def fixed_s(self) -> float:
@@ -143,7 +145,7 @@ class Timings:
         phases = self.undisturbed(*pair)
         block_s = [[self.blocks[name][i].call_s(self.fixed_s) for i in phases] for name in pair]
         alone_s = [self.alone_s[name] for name in pair]
-        return estimate(np.array(block_s), np.array(alone_s), np.array(self.empty_s))
+        return estimate(np.array(block_s), np.array(alone_s), np.array(self.empty_s), self.launch_s)
 
     @property
     def busy(self) -> bool:

@@ -35,7 +35,8 @@ def page(gpu: tuple[Referee, Page]) -> Iterator[Page]:
     yield page
     for fault in page.faults:
         fault.error = 0
-    page.sync_ns = page.teardown_ns = page.launch_ns = 0
+    page.sync_ns = page.teardown_ns = page.launch_ns = page.throttle_reasons = page.nvml_error = 0
+    page.sm_mhz = 1980
 
 
 @pytest.fixture
@@ -53,6 +54,20 @@ def test_a_right_candidate_is_timed_by_both_clocks(evaluated: Evaluated, page: P
     assert found.verdict is Verdict.correct, found.reason
     assert found.timing.device_us > 10 and found.timing.clocks_differ > 0
     assert found.target.device == "cuda:0" and page.used_bytes > 0
+
+
+def test_clocks_are_read_while_it_is_timed(evaluated: Evaluated, page: Page) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    page.sm_mhz, page.throttle_reasons = 1410, 0x4
+    seen = evaluated(candidate_of()).timing.clocks
+    assert seen is not None
+    assert (seen.sm_mhz_low, seen.sm_mhz_high, seen.throttled) == (1410, 1410, ("power cap",))
+
+
+def test_who_may_not_read_the_clocks_is_timed_without(evaluated: Evaluated, page: Page) -> None:
+    page.nvml_error = 4  # NVML_ERROR_NO_PERMISSION
+    found = evaluated(candidate_of())
+    assert found.verdict is Verdict.correct and found.timing.clocks is None
 
 
 def test_a_wrong_candidate_is_found_out(evaluated: Evaluated) -> None:
