@@ -10,11 +10,10 @@ are told by their launches, and "true" is the ratio of what calls take one after
 
 import argparse
 import itertools
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from kernelwright.kernelbench.evaluator import EFFORTS, Measurement
-from kernelwright.kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator import EFFORTS, Measurement, Referee
 from tests.helpers.gpu.busy_tasks import copying
 from tests.helpers.gpu.evaluating import gpu_referee
 
@@ -28,25 +27,30 @@ def main() -> None:
     given = parser.parse_args()
     how = Measurement(("eager",), EFFORTS[given.effort])
     print(
-        f"{'us':>7} {'ratio':>6} {'wait us':>8} {'measured':>9} {'interval':>16} {'error':>7}  calls alone, clocks"
+        f"{'us':>7} {'ratio':>6} {'wait us':>8} {'measured':>9} {'error':>7} {'interval':>16}  clocks, reason"
     )
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        gpu_referee(Path(folder), Path(folder) / "cache") as (referee, page),
-    ):
-        for us, ratio, wait in itertools.product(given.us, given.ratio, given.wait):
-            page.sync_ns = int(1000 * wait)
-            task, candidate = copying(us * ratio, us)
-            found = referee.evaluate(task, candidate, how)
-            if found.verdict is not Verdict.correct or found.speedup is None:
-                print(f"{us:7g} {ratio:6g} {wait:8g}  {found.verdict.value}: {found.reason}", flush=True)
-                continue
-            eager = found.speedup.eager
-            print(
-                f"{us:7g} {ratio:6g} {wait:8g} {eager.median:9.3f} {eager.low:7.3f} to {eager.high:5.3f}"
-                f" {eager.median / ratio - 1:+7.1%}  {found.reason}; {found.timing.clocks_differ or 0:.3f}",
-                flush=True,
-            )
+    for wait in given.wait:
+        with (
+            TemporaryDirectory() as folder,
+            gpu_referee(Path(folder), Path(folder) / "cache") as (referee, page),
+        ):
+            page.sync_ns = int(1000 * wait)  # before there is a session, which learns what is usual
+            for us, ratio in itertools.product(given.us, given.ratio):
+                print(f"{us:7g} {ratio:6g} {wait:8g} {measured(referee, us, ratio, how)}", flush=True)
+
+
+def measured(referee: Referee, us: float, ratio: float, how: Measurement) -> str:
+    """Speedup of a candidate whose kernel takes `us`, that of the reference `ratio` times as long."""
+    task, candidate = copying(us * ratio, us)
+    found = referee.evaluate(task, candidate, how)
+    eager = None if found.speedup is None else found.speedup.eager
+    if eager is None:
+        return f"{found.verdict.value}: {found.reason}"
+    interval = f"{eager.low:7.3f} to {eager.high:5.3f}"
+    clocks = found.timing.clocks_differ if found.timing is not None else None
+    return (
+        f"{eager.median:9.3f} {eager.median / ratio - 1:+7.1%} {interval}  {clocks or 0:.3f}, {found.reason}"
+    )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def busy(us: float) -> None:
 def copied(tensor: torch.Tensor, us: float) -> torch.Tensor:
     """Launch a kernel that takes so long and copies a tensor; it takes the host as little as it may."""
     with torch._C.DisableTorchFunction():
-        made = tensor.clone() if Pool.current is None else Pool.current.holding(tensor)
+        made = tensor.clone()
+        made = made if Pool.current is None else Pool.current.holding(made)
     busy(us)
     return made
 

@@ -11,7 +11,7 @@ import pytest
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import EFFORTS, Limits, Measurement, Referee
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
-from tests.helpers.gpu.busy_tasks import BRIEF, candidate_of, task_of
+from tests.helpers.gpu.busy_tasks import BRIEF, candidate_of, copying, task_of
 from tests.helpers.gpu.evaluating import gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
 
@@ -112,8 +112,8 @@ def test_a_full_device_is_said_in_one_line(evaluated: Evaluated, page: Page) -> 
 
 QUICK = Measurement(("eager",), EFFORTS["quick"])
 POINTS = [  # of a kernel in us, the ratio, and what waiting for the device costs in us
-    (20, 1.0, 0),
-    (200, 2.0, 2000),
+    (50, 1.0, 0),
+    (200, 10.0, 2000),
     pytest.param(200, 1.2, 0, marks=pytest.mark.slow),
     pytest.param(5000, 2.0, 2000, marks=pytest.mark.slow),
 ]
@@ -124,8 +124,10 @@ POINTS = [  # of a kernel in us, the ratio, and what waiting for the device cost
 def test_the_speedup_is_the_ratio_of_what_kernels_take(
     evaluated: Evaluated, page: Page, us: float, ratio: float, sync_us: int
 ) -> None:
+    """All points of a wider grid: python -m tests.helpers.gpu.clock."""
     page.sync_ns = 1000 * sync_us
-    found = evaluated(candidate_of(before=f"busy({us})"), task_of(us * ratio), QUICK)
+    task, candidate = copying(us * ratio, us)
+    found = evaluated(candidate, task, QUICK)
     assert found.verdict is Verdict.correct, found.reason
     assert found.speedup is not None and found.speedup.eager is not None
     assert found.speedup.eager.median == pytest.approx(ratio, rel=0.01 if ratio == 1.0 else 0.03)
