@@ -68,34 +68,29 @@ class Referee(LocalEvaluator):
     def evaluate(
         self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
     ) -> Evaluation:
+        stopped_in_vain = 0
         with self.sessions.computing(), faults.of_the_machine():
-            for attempt in range(_ATTEMPTS):
+            while True:
                 try:
-                    return self._with_enough_memory(task, candidate, measurement)
+                    found = Trial(self.sessions, task, candidate, measurement).evaluation()
+                except NoDeviceMemory:  # that sessions may have which nobody uses
+                    if not self.sessions.evict():
+                        raise
                 except NotStopped as failure:  # a matter of what else the machine does, as a rule
-                    if attempt < _ATTEMPTS - 1:
+                    stopped_in_vain += 1
+                    if stopped_in_vain < _ATTEMPTS:
                         continue
                     if failure.role in sandbox.TRUSTED:
                         raise
                     # Its fault, if what is trusted can be stopped at the same time.
                     self.sessions.open(task).oracle.stop_again()
                     return self.untried(task, candidate, Verdict.runtime_error, failure.message)
-        raise AssertionError
-
-    def _with_enough_memory(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
-        """Evaluate; once more where a GPU's memory was short that sessions had which nobody uses."""
-        while True:
-            try:
-                found = Trial(self.sessions, task, candidate, measurement).evaluation()
-            except NoDeviceMemory:
-                if not self.sessions.evict():
-                    raise
-                continue
-            short = found.verdict in _HAS_ALLOCATED and NO_MEMORY.search(found.reason)
-            if not short or self.sessions.pool.device == "cpu" or not self.sessions.evict():
-                return found
-            while self.sessions.evict():  # all of them: it is not known how much it takes
-                pass
+                else:
+                    short = found.verdict in _HAS_ALLOCATED and NO_MEMORY.search(found.reason)
+                    if not short or self.sessions.pool.device == "cpu" or not self.sessions.evict():
+                        return found
+                    while self.sessions.evict():  # all of them: it is not known how much it takes
+                        pass
 
     def close(self) -> None:
         super().close()

@@ -274,10 +274,11 @@ class TaskSession:
         except WorkerTimeout as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
 
-    def overhead_s(self) -> float:
-        """Return the seconds that a worker's loop adds to a call.
+    def overhead_s(self) -> tuple[float, float]:
+        """Return the seconds that a worker's loop adds to a call, and those it takes the host to launch one.
 
-        Measured as a call of nothing in the eager baseline's process, which is trusted, by its own clock.
+        Measured in the eager baseline's process, which is trusted, by its own clock: as a call of nothing,
+        and as a call of eager before which a GPU is idle (zero on a CPU).
 
         Raises CallFailed.
         """
@@ -288,7 +289,7 @@ class TaskSession:
             worker.freeze()
         except (WorkerDied, WorkerTimeout) as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
-        return float(answer["seconds"])
+        return float(answer["seconds"]), float(answer["launch_s"])
 
     def run(
         self,

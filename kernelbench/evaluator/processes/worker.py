@@ -59,7 +59,7 @@ DONE, FAILED = b"D", b"F"
 _STAND_INS = {"cuda-graphs": Graphed, "traffic": MemcpyBaseline}
 _TORCH_DTYPES = {getattr(torch, name) for name in DTYPES}
 _CHANCE = random.SystemRandom()
-_OVERHEAD_TRIES = 20
+_OVERHEAD_TRIES, _LAUNCH_TRIES = 20, 5
 _OVERHEAD_BYTES = 1 << 28  # of the outputs of all its calls
 _BALLAST = 8  # pieces
 _POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two pages, a line of the cache
@@ -244,21 +244,35 @@ class Runner:
         return self._arguments([t.clone() if i in self.mutated else t for i, t in enumerate(tensors)])
 
     def overhead(self, calls: int) -> dict[str, Any]:
-        """Seconds that this loop adds to a call: what one takes that only allocates outputs, at its quickest.
+        """Seconds of the host's beside a kernel's: "seconds" that this loop adds to a call, and "launch_s".
 
-        Zero where outputs are so large that it would be too small to see, and memory might run out.
+        "seconds": what a call takes that only allocates outputs, at its quickest; zero where outputs are so
+        large that it would be too small to see, and memory might run out. "launch_s": what a call of the
+        model takes until a GPU has been given all its work, at its quickest; zero on a CPU.
         """
+        return {"seconds": self._loop_s(calls), "launch_s": self._launch_s()}
+
+    def _launch_s(self) -> float:
+        if self.memory.device.type == "cpu":
+            return 0.0
+        seconds = []
+        for _ in range(_LAUNCH_TRIES):
+            seconds.append(_seconds(lambda: self._call(0, None)))
+            torch.cuda.synchronize(self.memory.device)
+        return min(seconds)
+
+    def _loop_s(self, calls: int) -> float:
         slot, device = self.slots[0], self.memory.device
         outputs = _outputs_of(self.model(*self._own_inputs(0)), device)
         if calls * sum(output.nbytes for output in outputs) > _OVERHEAD_BYTES:
-            return {"seconds": 0.0}
+            return 0.0
         model = _Nothing(outputs)
 
         def loop() -> None:
             kept = [_outputs_of(model(*slot), device) for _ in range(calls)]
             pack_outputs(kept, lambda _: 0)
 
-        return {"seconds": min(_seconds(loop) for _ in range(_OVERHEAD_TRIES)) / calls}
+        return min(_seconds(loop) for _ in range(_OVERHEAD_TRIES)) / calls
 
     def _emulated(self, *arguments: Any) -> Any:
         before = history.launched.total()

@@ -20,6 +20,19 @@ _PRECISIONS: dict[torch.dtype, ProductPrecision] = {
 }
 
 
+def _recurrent_flops(*args: Any, out_val: Any = None, **_: Any) -> int:
+    """Return what cuDNN's or oneDNN's whole recurrent network computes, which torch does not count.
+
+    Every matrix among its weights is applied once to every position of the input, (batch, time, features).
+    """
+    positions = args[0].numel() // args[0].shape[-1]
+    weights = args[1] if isinstance(args[1], (list, tuple)) else args[1:3]
+    return 2 * positions * sum(weight.numel() for weight in weights if weight.dim() == 2)
+
+
+_COUNTS = {torch.ops.aten._cudnn_rnn: _recurrent_flops, torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops}
+
+
 class OperatorMode(TorchDispatchMode):
     """A dispatch mode without torch.compile's front end, whose import takes longer than an evaluator's start.
 
@@ -34,7 +47,8 @@ class OperatorMode(TorchDispatchMode):
 class FlopCounter(OperatorMode):
     """Sums the floating-point operations of matrix products and convolutions, as torch counts them.
 
-    torch's own FlopCounterMode gives the same number, in total, and is no OperatorMode.
+    torch's own FlopCounterMode gives the same number, in total, but for recurrent networks, and is no
+    OperatorMode.
     """
 
     def __init__(self) -> None:
@@ -56,7 +70,7 @@ class FlopCounter(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        count = flop_registry.get(func._overloadpacket)
+        count = flop_registry.get(func._overloadpacket) or _COUNTS.get(func._overloadpacket)
         if count is not None:
             operand = next(arg for arg in args if isinstance(arg, torch.Tensor))
             self.by_dtype[operand.dtype] += count(*args, **kwargs, out_val=result)

@@ -107,9 +107,9 @@ def _measured(
     session.synchronize(candidate, session.call_limit_s)  # and what other slots have launched
     started, done = time.monotonic(), 0
     with _blamed(session, "eager"):
-        overhead_s = session.overhead_s()
+        overhead_s, launch_s = session.overhead_s()
     blocks: dict[str, list[TimedBlock]] = {name: [] for name in ("candidate", *baselines)}
-    timings = Timings(blocks, [], [], {"candidate": [], "eager": []}, overhead_s)
+    timings = Timings(blocks, [], [], {"candidate": [], "eager": []}, overhead_s, launch_s)
     rounds = effort.rounds
     most_processes = min(effort.most_processes, 1 + int(_LOADING * effort.timing_s / candidate.load_s))
     most_processes = 1 if session.one_process else most_processes

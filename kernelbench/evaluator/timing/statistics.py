@@ -65,12 +65,13 @@ class TimedBlock:
     messages: int = 1
     device_s: float = math.nan
 
-    def call_s(self, empty_s: float) -> float:
+    def call_s(self, empty_s: float, empty_device_s: float = 0.0) -> float:
         """Seconds a call; no more than three quarters are taken off for what messages cost.
 
-        Nor less than a GPU's own clock says: a worker that has it say more only loses.
+        Nor less than a GPU's own clock says, which counts `empty_device_s` before the first kernel runs: a
+        worker that has it say more only loses.
         """
-        device_s = self.device_s if math.isfinite(self.device_s) else 0.0
+        device_s = self.device_s - self.messages * empty_device_s if math.isfinite(self.device_s) else 0.0
         return max(self.seconds - self.messages * empty_s, self.seconds / 4, device_s) / self.calls
 
 
@@ -101,7 +102,8 @@ class Timings:
     `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
     worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of blocks
     of no calls. `alone_s[worker][i]`: seconds of a block of one call, for candidate and eager on the same
-    input. `overhead_s`: seconds that a worker's loop adds to a call.
+    input. `overhead_s`: seconds that a worker's loop adds to a call. `launch_s`: seconds in which the host
+    launches a call of eager on a GPU.
     """
 
     blocks: Mapping[str, list[TimedBlock]]
@@ -109,6 +111,7 @@ class Timings:
     processes: list[int]
     alone_s: Mapping[str, list[float]] = field(default_factory=dict)
     overhead_s: float = 0.0
+    launch_s: float = 0.0
 
     @property
     def fixed_s(self) -> float:
@@ -117,18 +120,26 @@ class Timings:
         On a GPU, whose end of work is seen by another process, that is not what a block of no calls costs:
         there by eager, which has no part in what a candidate could gain, in blocks of N and of 2N calls.
         """
-        beyond_s = self._beyond_calls_s() if self.by_device else None
+        beyond_s = self._beyond_calls_s(lambda block: block.seconds) if self.by_device else None
         return float(np.median(self.empty_s)) if beyond_s is None else max(0.0, beyond_s)
+
+    @property
+    def fixed_device_s(self) -> float:
+        """Seconds that a GPU's own clock counts in a block beside its calls, found in the same way; or zero.
+
+        The clock runs from before the first launch.
+        """
+        return max(0.0, self._beyond_calls_s(lambda block: block.device_s) or 0.0) if self.by_device else 0.0
 
     @property
     def by_device(self) -> bool:
         """True if blocks were also timed by a device's own clock."""
         return all(math.isfinite(block.device_s) for block in self.blocks["eager"][:1])
 
-    def _beyond_calls_s(self) -> float | None:
+    def _beyond_calls_s(self, seconds: Callable[[TimedBlock], float]) -> float | None:
         """Return what eager's blocks would take without calls, by the line through N and 2N, if known."""
         found = [
-            short.seconds - short.calls * (long.seconds - short.seconds) / (long.calls - short.calls)
+            2 * seconds(short) - seconds(long)
             for short, long in zip(self.blocks["eager"][::2], self.blocks["eager"][1::2], strict=False)
             if long.calls == 2 * short.calls and long.messages == short.messages == 1
         ]
@@ -141,9 +152,9 @@ class Timings:
         if not all(self.alone_s.get(name) for name in pair):
             return Alone()
         phases = self.undisturbed(*pair)
-        block_s = [[self.blocks[name][i].call_s(self.fixed_s) for i in phases] for name in pair]
+        block_s = [[self._call_s(name, i) for i in phases] for name in pair]
         alone_s = [self.alone_s[name] for name in pair]
-        return estimate(np.array(block_s), np.array(alone_s), np.array(self.empty_s))
+        return estimate(np.array(block_s), np.array(alone_s), np.array(self.empty_s), self.launch_s)
 
     @property
     def busy(self) -> bool:
@@ -171,12 +182,12 @@ class Timings:
         groups: dict[int, list[float]] = {}
         factors = {"candidate": self.alone.factor}
         for phase in self.undisturbed(*workers):
-            seconds = (
-                factors.get(worker, 1.0) * self.blocks[worker][phase].call_s(self.fixed_s)
-                for worker in workers
-            )
+            seconds = (factors.get(worker, 1.0) * self._call_s(worker, phase) for worker in workers)
             groups.setdefault(self.processes[phase], []).append(value(*seconds))
         return interval(list(groups.values()))
+
+    def _call_s(self, worker: str, phase: int) -> float:
+        return self.blocks[worker][phase].call_s(self.fixed_s, self.fixed_device_s)
 
     def time_us(self, worker: str) -> Interval:
         return self._by_process([worker], lambda seconds: 1e6 * seconds)
@@ -193,7 +204,8 @@ class Timings:
 
     def device_us(self, worker: str) -> float | None:
         """Return the median time a call by the device's own clock, as the worker read it."""
-        times = [block.device_s / block.calls for block in self.blocks[worker]]
+        fixed_s = self.fixed_device_s
+        times = [(block.device_s - block.messages * fixed_s) / block.calls for block in self.blocks[worker]]
         return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
 
     def speedup(self, baseline: str) -> Interval:

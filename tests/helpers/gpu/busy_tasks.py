@@ -42,6 +42,29 @@ class ModelNew(nn.Module):
         return {returned}
 """
 RIGHT = "torch.relu(x * self.scale)"
+COPYING = """
+import torch
+from torch import nn
+from tests.helpers.gpu.fake_torch import copied
+
+class {name}(nn.Module):
+    def forward(self, x):
+        return copied(x, {us})
+
+def get_inputs():
+    return [torch.randn(32, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def copying(us: float, candidate_us: float) -> tuple[Task, Candidate]:
+    """A task and a candidate that launch one kernel each, which take so long, and nothing beside."""
+    reference = COPYING.format(name="Model", us=us)
+    source = COPYING.format(name="ModelNew", us=candidate_us)
+    task = Task(id=f"test:copying_{us:g}", level=1, source=reference)
+    return task, Candidate(source=source, language="torch", author="test")
 
 
 def task_of(us: float = 20.0) -> Task:

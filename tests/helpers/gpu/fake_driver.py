@@ -13,7 +13,7 @@ import functools
 import mmap
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -51,7 +51,8 @@ class Page(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("ready", "memory_bytes", "sync_ns", "launch_ns", "teardown_ns",
-                                              "driver_version", "launches", "compute_mode", "count")),
+                                              "driver_version", "launches", "compute_mode", "count", "sm_mhz",
+                                              "throttle_reasons", "nvml_error")),
         ("faults", Fault * _FAULTS),
         ("devices", Device * _DEVICES),
         ("processes", _Process * _PROCESSES),
@@ -80,22 +81,44 @@ def cuda_headers() -> Path:
 @functools.cache
 def library() -> Path:
     """The driver, built, with the host functions that its kernels are: libcuda.so.1."""
-    built = Path(mkdtemp(prefix="fake-libcuda-")) / "libcuda.so.1"
-    words = [
-        "gcc",
-        "-O1",
-        "-shared",
-        "-fPIC",
-        "-Wall",
-        "-Werror",
-        "-Wl,-soname,libcuda.so.1",
-        "-I",
-        str(cuda_headers()),
-    ]
-    sources = [str(HERE / name) for name in ("fake_libcuda.c", "host_kernels.c")]
-    subprocess.run([*words, "-o", str(built), *sources, "-lpthread", "-ldl"], check=True)
+    sources = ("fake_libcuda.c", "host_kernels.c")
+    return _built("libcuda.so.1", sources, "-I", str(cuda_headers()), "-lpthread", "-ldl")
+
+
+@functools.cache
+def management_library() -> ctypes.CDLL:
+    """NVML, built and loaded by this process: the referee asks it."""
+    return ctypes.CDLL(str(_built("libnvidia-ml.so.1", ("fake_nvml.c",))))
+
+
+def _built(name: str, sources: Sequence[str], *more: str) -> Path:
+    built = Path(mkdtemp(prefix="fake-gpu-")) / name
+    words = ["gcc", "-O1", "-shared", "-fPIC", "-Wall", "-Werror", f"-Wl,-soname,{name}", "-o", str(built)]
+    subprocess.run([*words, *(str(HERE / source) for source in sources), *more], check=True)
     built.parent.chmod(0o755)
     return built
+
+
+@contextlib.contextmanager
+def _managed(page: Path) -> Iterator[None]:
+    """Have pynvml find the tests' own NVML in the block, where pynvml is installed."""
+    if find_spec("pynvml") is None:
+        yield
+        return
+    import pynvml
+
+    nvml = management_library()
+    before, functions = pynvml.nvmlLib, dict(pynvml._nvmlGetFunctionPointer_cache)
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+    pynvml.nvmlLib = nvml
+    assert nvml.fake_nvml_open(str(page).encode()) == 0
+    try:
+        yield
+    finally:
+        nvml.fake_nvml_open(None)
+        pynvml.nvmlLib = before
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+        pynvml._nvmlGetFunctionPointer_cache.update(functions)
 
 
 @contextlib.contextmanager
@@ -112,8 +135,10 @@ def fake_driver(folder: Path, memory_bytes: int = 8 << 30, devices: int = 1) -> 
     with file.open("r+b") as opened:
         page = Page.from_buffer(mmap.mmap(opened.fileno(), 0))  # which closes it with the page
     page.memory_bytes, page.driver_version, page.count = memory_bytes, 13000, devices
+    page.sm_mhz = 1980
     try:
-        yield page
+        with _managed(file):
+            yield page
     finally:
         if before is None:
             del os.environ["PYTHONPATH"]

@@ -9,10 +9,12 @@
    There are several devices, of one kind unless a test says otherwise. A process sees those that
    CUDA_VISIBLE_DEVICES names, and uses the one of its last context.
 
-   The page (struct page) is the file named by FAKE_CUDA_PAGE. Tests write to it what is to fail, and how slow
+   The page (fake_page.h) is the file named by FAKE_CUDA_PAGE. Tests write to it what is to fail, and how slow
    things are; see fake_driver.py, which lays it out in the same way. */
 
 #define _GNU_SOURCE
+#include "fake_page.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,50 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROCESSES 256
-#define FAULTS 8
-#define DEVICES 8
 #define SPIN_NS 80000    /* of a wait that is not slept: waking up takes as long */
 #define SLICE_NS 2000000 /* after which a process gets the device from another whose work is not done */
-#define EXPORT __attribute__((visibility("default")))
-
-struct fault {
-  char call[48];
-  int32_t error; /* a CUresult; 0: no fault */
-  int32_t after; /* calls that work before */
-  int32_t times; /* that it fails; negative: for ever */
-  int32_t only;  /* on this device, counted from 1; 0: on all */
-};
-
-struct process {
-  pthread_mutex_t alive; /* robust; held by the process as long as it lives */
-  int64_t busy_until_ns;
-  int64_t gone_at_ns; /* when its end was noticed; 0: it lives */
-  int64_t bytes;
-  int32_t device;
-  int32_t contexts;
-};
-
-struct device {
-  int32_t lost;     /* a CUresult that every call ends with; 0: it works */
-  int32_t unlike;   /* of another kind than the first */
-  int64_t contexts; /* processes that have had one, ended ones included */
-};
-
-struct page {
-  int64_t ready;
-  int64_t memory_bytes; /* of the device */
-  int64_t sync_ns;      /* that a wait for the device costs the host, beside waiting */
-  int64_t launch_ns;    /* that a launch costs the host */
-  int64_t teardown_ns;
-  int64_t driver_version;
-  int64_t launches; /* by all processes */
-  int64_t compute_mode; /* CUcomputemode: whom the devices let in */
-  int64_t count;        /* of devices */
-  struct fault faults[FAULTS];
-  struct device devices[DEVICES];
-  struct process processes[PROCESSES];
-};
 
 static struct page *page;
 static struct process *own;

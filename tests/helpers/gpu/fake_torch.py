@@ -33,6 +33,15 @@ def busy(us: float) -> None:
     _work(int(1000 * us))
 
 
+def copied(tensor: torch.Tensor, us: float) -> torch.Tensor:
+    """Launch a kernel that takes so long and copies a tensor; it takes the host as little as it may."""
+    with torch._C.DisableTorchFunction():
+        made = tensor.clone()
+        made = made if Pool.current is None else Pool.current.holding(made)
+    busy(us)
+    return made
+
+
 @contextlib.contextmanager
 def outside() -> Iterator[None]:
     """Have results in the block come from elsewhere than torch's pool, as a CUDA graph's or CuPy's do."""
@@ -232,6 +241,8 @@ class FakeTorch(TorchOnGpu):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
+        if func in _READ:
+            return func(*args)
         if func is torch.as_tensor and hasattr(args[0], "__cuda_array_interface__"):
             return _view(**args[0].__cuda_array_interface__)
         made = super().__torch_function__(func, types, args, kwargs)
@@ -244,6 +255,13 @@ class FakeTorch(TorchOnGpu):
                 made = _held(Pool.current, (args, kwargs), made)
             Live.count((args, kwargs), made)
         return made
+
+
+# What is read of every output, which takes the host as long as a launch if it goes the way of all calls.
+_READ = {
+    *(getattr(torch.Tensor, name).__get__ for name in ("dtype", "layout", "shape")),
+    *(getattr(torch.Tensor, name) for name in ("data_ptr", "dim", "is_conj", "is_neg", "numel", "stride")),
+}
 
 
 def _properties(_: Any = None) -> Any:

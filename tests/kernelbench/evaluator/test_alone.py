@@ -20,10 +20,12 @@ def told(
     jitter: float = 0.03,
     load: float = 1.0,
     seed: int = 0,
+    launch_us: float = 0.0,
 ) -> Alone:
     """The estimate from 24 phases and 96 calls alone, these as in `alone_us`, for candidate and eager.
 
-    `jitter`: of what a block costs once, one-sided. `load`: how many times as long blocks take.
+    `jitter`: of what a block costs once, one-sided. `load`: how many times as long blocks take. `launch_us`:
+    in which a call of eager is launched on a GPU.
     """
     generator = np.random.default_rng(seed)
 
@@ -32,7 +34,7 @@ def told(
 
     block_s = load * 1e-6 * np.array([[candidate_us], [eager_us]]) * generator.normal(1, 0.02, (2, 24))
     alone_s = np.array([late(96) + 1e-6 * us for us in alone_us])
-    return estimate(block_s, alone_s, late(36))
+    return estimate(block_s, alone_s, late(36), 1e-6 * launch_us)
 
 
 def test_who_answers_all_calls_by_one_product_is_as_slow_as_alone() -> None:
@@ -49,6 +51,20 @@ def test_who_computes_call_by_call_is_not_touched(eager_us: float, speedup: floa
     alone_us = (60 + 1.2 * candidate_us, 60 + 1.2 * eager_us)
     for seed in range(20):
         assert told(candidate_us, eager_us, alone_us, load=load, seed=seed).factor == 1.0
+
+
+def test_launches_that_nothing_hides_are_no_sign() -> None:
+    """Eager's kernels of 3 ms hide its launches of 0.25 ms, and the candidate's of 0.3 ms do in blocks only."""
+    for seed in range(20):
+        assert told(300, 3000, (580, 3010), jitter=0.005, launch_us=250, seed=seed).factor == 1.0
+        assert told(300, 3000, (580, 3010), jitter=0.005, seed=seed).factor > 1.5  # on a CPU, which has none
+
+
+def test_launches_are_no_excuse_for_calls_that_take_long() -> None:
+    """A call of eager that waits for its kernels seems to be launched in 2 ms, a block's call is in 0.2 ms."""
+    for launch_us, excused_us in ((180, 180), (2000, 200)):
+        found = told(200, 2000, (2010, 2010), jitter=0.005, launch_us=launch_us)
+        assert found.factor == pytest.approx((2000 - excused_us) / 200, rel=0.05)
 
 
 def test_few_calls_say_nothing() -> None:

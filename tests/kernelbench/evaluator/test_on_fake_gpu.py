@@ -11,7 +11,7 @@ import pytest
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import EFFORTS, Limits, Measurement, Referee
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
-from tests.helpers.gpu.busy_tasks import BRIEF, candidate_of, task_of
+from tests.helpers.gpu.busy_tasks import BRIEF, candidate_of, copying, task_of
 from tests.helpers.gpu.evaluating import gpu_referee
 from tests.helpers.gpu.fake_driver import OUT_OF_MEMORY, Page
 
@@ -35,7 +35,8 @@ def page(gpu: tuple[Referee, Page]) -> Iterator[Page]:
     yield page
     for fault in page.faults:
         fault.error = 0
-    page.sync_ns = page.teardown_ns = page.launch_ns = 0
+    page.sync_ns = page.teardown_ns = page.launch_ns = page.throttle_reasons = page.nvml_error = 0
+    page.sm_mhz = 1980
 
 
 @pytest.fixture
@@ -53,6 +54,20 @@ def test_a_right_candidate_is_timed_by_both_clocks(evaluated: Evaluated, page: P
     assert found.verdict is Verdict.correct, found.reason
     assert found.timing.device_us > 10 and found.timing.clocks_differ > 0
     assert found.target.device == "cuda:0" and page.used_bytes > 0
+
+
+def test_clocks_are_read_while_it_is_timed(evaluated: Evaluated, page: Page) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    page.sm_mhz, page.throttle_reasons = 1410, 0x4
+    seen = evaluated(candidate_of()).timing.clocks
+    assert seen is not None
+    assert (seen.sm_mhz_low, seen.sm_mhz_high, seen.throttled) == (1410, 1410, ("power cap",))
+
+
+def test_who_may_not_read_the_clocks_is_timed_without(evaluated: Evaluated, page: Page) -> None:
+    page.nvml_error = 4  # NVML_ERROR_NO_PERMISSION
+    found = evaluated(candidate_of())
+    assert found.verdict is Verdict.correct and found.timing.clocks is None
 
 
 def test_a_wrong_candidate_is_found_out(evaluated: Evaluated) -> None:
@@ -97,8 +112,8 @@ def test_a_full_device_is_said_in_one_line(evaluated: Evaluated, page: Page) -> 
 
 QUICK = Measurement(("eager",), EFFORTS["quick"])
 POINTS = [  # of a kernel in us, the ratio, and what waiting for the device costs in us
-    (20, 1.0, 0),
-    (200, 2.0, 2000),
+    (50, 1.0, 0),
+    (200, 10.0, 2000),
     pytest.param(200, 1.2, 0, marks=pytest.mark.slow),
     pytest.param(5000, 2.0, 2000, marks=pytest.mark.slow),
 ]
@@ -109,8 +124,10 @@ POINTS = [  # of a kernel in us, the ratio, and what waiting for the device cost
 def test_the_speedup_is_the_ratio_of_what_kernels_take(
     evaluated: Evaluated, page: Page, us: float, ratio: float, sync_us: int
 ) -> None:
+    """All points of a wider grid: python -m tests.helpers.gpu.clock."""
     page.sync_ns = 1000 * sync_us
-    found = evaluated(candidate_of(before=f"busy({us})"), task_of(us * ratio), QUICK)
+    task, candidate = copying(us * ratio, us)
+    found = evaluated(candidate, task, QUICK)
     assert found.verdict is Verdict.correct, found.reason
     assert found.speedup is not None and found.speedup.eager is not None
     assert found.speedup.eager.median == pytest.approx(ratio, rel=0.01 if ratio == 1.0 else 0.03)

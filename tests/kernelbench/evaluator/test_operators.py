@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernelwright.kernelbench.evaluator.reference.operators import FlopCounter
+from kernelwright.kernelbench.evaluator.reference.operators import _COUNTS, FlopCounter
 
 CALLS = {
     "pointwise": lambda: torch.ones(8, 8) + 1,
@@ -62,3 +62,17 @@ def test_looking_at_operators_does_not_import_the_compiler() -> None:
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_recurrent_networks_are_counted_whole(directions: int) -> None:
+    """Of torch's own operator on a CPU, and of cuDNN's, which has all layers' weights in a list."""
+    network = torch.nn.LSTM(32, 64, num_layers=2, batch_first=True, bidirectional=directions == 2)
+    x = torch.randn(4, 10, 32)
+    gates = 4 * 64 * (32 + 64) + 4 * 64 * (64 * directions + 64)
+    wanted = 2 * 4 * 10 * gates * directions
+    with torch.no_grad(), FlopCounter() as counter:
+        network(x)
+    assert counter.flops == wanted
+    weights = [weight for layer in network.all_weights for weight in layer]
+    assert _COUNTS[torch.ops.aten._cudnn_rnn](x, weights, 4, None, None, None, 2, 64) == wanted
