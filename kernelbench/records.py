@@ -230,6 +230,16 @@ def _seconds(amount: int, rate: float | None) -> float | None:
     return None if rate is None else amount / rate
 
 
+class OperatorCost(Record):
+    """Cost of an operator of a reference: of all its calls on tensors of these shapes in one `forward`."""
+
+    signature: str  # "aten.mm(float32[128, 512], float32[512, 1000]) -> float32[128, 1000]"
+    calls: int
+    bytes: int  # of the tensors that it reads and writes
+    flops: int  # of products and convolutions
+    seconds: float | None = None  # in eager; None if it was not timed
+
+
 class Correctness(Record):
     """Errors in units of the budget: 1.0 is the largest accepted elementwise error.
 
@@ -366,6 +376,7 @@ class Evaluation(Record):
     needs_default_dtype: bool | None = None  # whether it fails under another default dtype than float32
     builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
     launched: tuple[str, ...] = ()  # GPU kernels that ran without a GPU, in emulation or interpreted
+    operators: tuple[OperatorCost, ...] = ()  # of the reference, where they were asked for
     stages: Stages
     environment: Environment
 
