@@ -191,6 +191,8 @@ class Target(Record):
     languages: tuple[Language, ...]
     ceilings: Ceilings
     fingerprint: Fingerprint
+    hardware: tuple[str, ...] = ()  # further facts that a kernel's design depends on, each a phrase
+    chips: tuple[str, ...] = ()  # "sm_90": that GPU kernels are built for where no GPU is at hand
 
 
 class Work(Record):
