@@ -56,8 +56,8 @@ def hardware(chip: str, multiprocessors: int | None = None) -> tuple[str, ...]:
     facts = (
         f"{multiprocessors or card.multiprocessors} SMs, each with up to {limits.warps * WARP} threads in "
         f"{limits.blocks} blocks, 65536 registers, {shared_kib} KiB of shared memory",
-        f"at most {MOST_THREADS} threads and {block_kib} KiB of shared memory a block, {MOST_REGISTERS} registers "
-        "a thread",
+        f"at most {MOST_THREADS} threads and {block_kib} KiB of shared memory a block, {MOST_REGISTERS} "
+        "registers a thread",
         _INSTRUCTIONS.get(chip, ""),
     )
     return tuple(fact for fact in facts if fact)
