@@ -96,6 +96,7 @@ class Candidate(Record):
     author: str  # coder and model: "builtin", "llm:gpt-5", "file"
     parents: tuple[str, ...] = ()  # sha256 of the candidates it was made from
     advice: str = ""  # the Judge's advice that led to it
+    idea: str = ""  # what is new in it, in its author's words
     schedule: dict[str, str] = Field(default_factory=dict)  # how a templated kernel was rendered
     kernels: tuple[str, ...] = ()  # a templated one's, which the schedule calls k0, k1 and so on
     alternatives: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # knobs' values, if not all legal
