@@ -1,4 +1,4 @@
-"""What a model is told of a task: the hardware, the least work, where eager's time goes, and what was tried.
+"""Facts that a model is told of a task: hardware, least work, where eager spends its time, what was tried.
 
 For a softmax of (4096, 8192) float32 on an H100, after two rounds:
 

@@ -1,4 +1,4 @@
-"""What a model is told of a task: the hardware, the goal, where eager's time goes, what has been tried."""
+"""Prompts tell of the hardware, the goal, where eager spends its time, and what has been tried."""
 
 from kernelwright.agent.llm.coder import idea_of
 from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
