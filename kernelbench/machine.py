@@ -17,6 +17,7 @@ from kernelwright.kernelbench.records import Fingerprint
 
 UNKNOWN_CACHE_BYTES = 32 << 20  # what a last-level cache is taken for of which nothing is told
 _MEMORY_INFO = Path("/proc/meminfo")
+_VECTORS = {"sse4_2", "avx", "avx2", "fma", "f16c", "gfni"}
 
 
 def cache_folder() -> Path:
@@ -118,6 +119,21 @@ def allocatable_bytes() -> int:
 def _physical_bytes() -> int:
     counts = dict(line.split(":", 1) for line in _MEMORY_INFO.read_text().splitlines())
     return int(counts["MemTotal"].split()[0]) << 10
+
+
+def cpu_hardware() -> tuple[str, ...]:
+    """Facts of the CPU that a kernel's design depends on: vector instructions, and caches of a core."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    vectors = [flag for flag in flags if flag in _VECTORS or flag.startswith(("avx512", "amx_"))]
+    sizes = {cache.level: cache.size_bytes for cache in cpu_caches.own_caches() if cache.level < 3}
+    caches = [f"{size >> 10} KiB of {'L1d' if level == 1 else 'L2'}" for level, size in sorted(sizes.items())]
+    facts = []
+    if vectors:
+        facts.append(f"vector instructions: {' '.join(vectors)}")
+    if caches:
+        facts.append(f"{' and '.join(caches)} a core")
+    return tuple(facts)
 
 
 def fingerprint(threads: int) -> Fingerprint:

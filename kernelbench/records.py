@@ -96,6 +96,7 @@ class Candidate(Record):
     author: str  # coder and model: "builtin", "llm:gpt-5", "file"
     parents: tuple[str, ...] = ()  # sha256 of the candidates it was made from
     advice: str = ""  # the Judge's advice that led to it
+    idea: str = ""  # what is new in it, in its author's words
     schedule: dict[str, str] = Field(default_factory=dict)  # how a templated kernel was rendered
     kernels: tuple[str, ...] = ()  # a templated one's, which the schedule calls k0, k1 and so on
     alternatives: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # knobs' values, if not all legal
@@ -191,6 +192,8 @@ class Target(Record):
     languages: tuple[Language, ...]
     ceilings: Ceilings
     fingerprint: Fingerprint
+    hardware: tuple[str, ...] = ()  # further facts that a kernel's design depends on, each a phrase
+    chips: tuple[str, ...] = ()  # "sm_90": that GPU kernels are built for where no GPU is at hand
 
 
 class Work(Record):
@@ -228,6 +231,16 @@ def _seconds(amount: int, rate: float | None) -> float | None:
     if not amount:
         return 0.0
     return None if rate is None else amount / rate
+
+
+class OperatorCost(Record):
+    """Cost of an operator of a reference: of all its calls on tensors of these shapes in one `forward`."""
+
+    signature: str  # "aten.mm(float32[128, 512], float32[512, 1000]) -> float32[128, 1000]"
+    calls: int
+    bytes: int  # of the tensors that it reads and writes
+    flops: int  # of products and convolutions
+    seconds: float | None = None  # in eager; None if it was not timed
 
 
 class Correctness(Record):
@@ -366,6 +379,7 @@ class Evaluation(Record):
     needs_default_dtype: bool | None = None  # whether it fails under another default dtype than float32
     builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
     launched: tuple[str, ...] = ()  # GPU kernels that ran without a GPU, in emulation or interpreted
+    operators: tuple[OperatorCost, ...] = ()  # of the reference, where they were asked for
     stages: Stages
     environment: Environment
 

@@ -1,12 +1,14 @@
 """The language-model coder."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.agent.llm.model import ChatModel, Message, ModelCall, ModelRefused, ReplyUnusable, Sampling
-from kernelwright.agent.llm.prompting import NAMES, PromptSubject, Situation, Situations, coder_messages
+from kernelwright.agent.llm.prompting import NAMES, PromptSubject, coder_messages
 from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.agent.llm.runtime import Runtime
+from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.protocols import Attempt, NoCandidate
 from kernelwright.agent.search import best_of
 from kernelwright.kernelbench.candidates import language_of
@@ -14,6 +16,8 @@ from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
 
 _TURNS = 2  # of which the later ones say why a reply cannot be used
 _SHOWN = 20_000  # characters of such a reply that the model is shown again
+_IDEA = re.compile(r"^[\s*_#>-]*idea[\s*_]*:[\s*_]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_LONGEST_IDEA = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class LlmCoder:
             except ReplyUnusable as error:
                 source, fault = reply, str(error)
             if not fault:
-                return asked.candidate(source, self.author)
+                return asked.candidate(source, self.author, idea_of(reply))
             if cut:
                 fault += f"; it was cut off after {completion.usage.completion_tokens} tokens: be brief"
             turns = (
@@ -93,15 +97,22 @@ class PromptSpec:
     def parent_source(self) -> str | None:
         return self.parent.source if self.parent is not None else None
 
-    def candidate(self, source: str, author: str) -> Candidate:
-        """Return the candidate with this source."""
+    def candidate(self, source: str, author: str, idea: str = "") -> Candidate:
+        """Return the candidate with this source; `idea`: what is new in it, in the model's words."""
         return Candidate(
             source=source,
             language=self.language,
             author=author,
+            idea=idea,
             parents=(self.parent.sha256,) if self.parent is not None else (),
             advice="" if self.advice is None else f"{self.advice.method}: {self.advice.plan}",
         )
+
+
+def idea_of(reply: str) -> str:
+    """Return the line of a reply that says what is new in its file; "" if there is none."""
+    found = _IDEA.search(reply)
+    return "" if found is None else found[1].strip(" *_`")[:_LONGEST_IDEA]
 
 
 def asked_for(
@@ -111,7 +122,7 @@ def asked_for(
     shown = start_of(history, advice)
     failed = _failed_since(history, shown)
     is_best = shown is not None and shown.attempt is best_of(history)
-    messages = coder_messages(situation, language, shown, failed, advice, is_best)
+    messages = coder_messages(situation, language, shown, failed, advice, is_best, history)
     return PromptSpec(messages, language, shown.attempt.candidate if shown is not None else None, advice)
 
 

@@ -16,12 +16,11 @@ from kernelwright.agent.llm.model import ChatModel, ModelCall, ModelRefused, Rep
 from kernelwright.agent.llm.prompting import (
     TECHNIQUES,
     PromptSubject,
-    Situation,
-    Situations,
     judge_messages,
     metrics_of,
 )
 from kernelwright.agent.llm.runtime import Runtime
+from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.llm.structured import ask
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.records import Advice, Record, Task
@@ -102,7 +101,7 @@ class LlmJudge:
         call = ModelCall(
             role="judge",
             task=situation.task.id,
-            messages=judge_messages(situation, shown, metrics, predictions(history), besides),
+            messages=judge_messages(situation, shown, metrics, predictions(history), besides, history),
             sampling=self.sampling,
             sample=len(history),
         )

@@ -4,8 +4,9 @@ A `PromptSubject` is one attempt with its round. Code, outcome, metrics and advi
 it, so that they cannot be of different candidates.
 """
 
+import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,19 +15,10 @@ from typing import Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from kernelwright.agent.llm.model import Message
+from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.jit import flags
-from kernelwright.kernelbench.records import (
-    Advice,
-    Interval,
-    Language,
-    Precision,
-    ProductPrecision,
-    Target,
-    Task,
-    Verdict,
-    Work,
-)
+from kernelwright.kernelbench.records import Advice, Interval, Language, Verdict
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.selection import Selection, judged_by
@@ -62,6 +54,7 @@ TECHNIQUES = (
 )
 
 Mode = Literal["correction", "optimization"]
+_FLAGS = " ".join(flags.DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -76,61 +69,6 @@ class PromptSubject:
         return self.attempt.evaluation.verdict is Verdict.correct
 
 
-@dataclass(frozen=True)
-class Situation:
-    """Facts about a task, its machine and its work, for both roles."""
-
-    task: Task
-    target: Target
-    work: Work
-    lessons: tuple[str, ...] = ()  # measured effects of techniques on other tasks' kernels
-
-    def facts(self) -> str:
-        """Describe the measured ceilings of the machine and the least work of the task."""
-        work, ceilings, mark = self.work, self.target.ceilings, self.target.fingerprint
-        cache_mib = mark.last_level_cache_bytes >> 20
-        products = (
-            f" and do {work.flops / 1e9:.3g} GFLOP in products{_least_us(work.products_s(ceilings))}"
-            if work.flops
-            else ""
-        )
-        rates = (
-            ("memory is copied at", ceilings.copy_bytes_s, "B/s"),
-            ("data in the cache at", ceilings.cached_copy_bytes_s, "B/s"),
-            *(self._peak(precision) for precision in work.products or (self.task.product_precision,)),
-        )
-        measured = ", ".join(f"{what} {_scaled(rate)}{unit}" for what, rate, unit in rates if rate)
-        with_threads = f", {mark.threads} threads" if self.target.device == "cpu" else ""
-        with_compiler = f", {mark.compiler}" if self.target.device == "cpu" else ""
-        return (
-            f"{mark.chip}{with_threads}, a last-level cache of {cache_mib} MiB{with_compiler}, "
-            f"torch {mark.torch}. Measured: {measured or 'nothing'}.\n"
-            f"A call must read and write {work.moved_bytes / 1e6:.3g} MB at least"
-            f"{_least_us(work.copy_s(ceilings))}{products}."
-        )
-
-    def _peak(self, precision: ProductPrecision | None) -> tuple[str, float | None, str]:
-        """Return what is said of the ceiling of products, and its rate."""
-        way = self.target.ceilings.fastest(precision)
-        otherwise = f", computed in {way}," if way != precision else ""
-        what = f"a large {precision or 'untyped'} product{otherwise} runs at"
-        return what, self.target.ceilings.flops_s(precision), "FLOP/s"
-
-
-def _scaled(rate: float) -> str:
-    """Format a rate in units of 10^9 or 10^12: `20 G`, `989 T`."""
-    return f"{rate / 1e12:.4g} T" if rate >= 1e13 else f"{rate / 1e9:.4g} G"
-
-
-def _least_us(seconds: float | None) -> str:
-    """Format a least time, in brackets; empty if it is unknown."""
-    return f" ({1e6 * seconds:.4g} us)" if seconds is not None else ""
-
-
-# Of a task where so many attempts are known, in this language.
-Situations = Callable[[Task, int, Language], Situation]
-
-
 def coder_messages(
     situation: Situation,
     language: Language,
@@ -138,28 +76,20 @@ def coder_messages(
     failed: PromptSubject | None,
     advice: Advice | None,
     is_best: bool = False,
+    history: Sequence[Attempt] = (),
 ) -> tuple[Message, ...]:
     """Return the coder's prompt.
 
     `shown` is the attempt to start from, the best so far or another; `failed` a later attempt made from it
-    that failed. `advice` is on `shown`.
+    that failed. `advice` is on `shown`. The system message is the same for all tasks of a language, so that
+    endpoints cache it.
     """
     assert advice is None or shown is None or advice.about in ("", shown.attempt.candidate.sha256)
-    mark = situation.target.fingerprint
-    guide = _template(f"guide_{language}.md").render(
-        threads=mark.threads, cache_mib=mark.last_level_cache_bytes >> 20, flags=" ".join(flags.DEFAULT)
-    )
     system = _template("coder_system.md").render(
-        language=language,
-        names=NAMES,
-        precision=_in_words(situation.task.effective_precision),
-        guide=guide,
-        example=(FOLDER / "examples" / f"{language}.py").read_text(),
+        language=language, names=NAMES, flags=_FLAGS, examples=examples(language)
     )
     user = _template("coder.md").render(
-        task=situation.task,
-        facts=situation.facts(),
-        lessons=situation.lessons,
+        **_of_task(situation, language, history),
         shown=shown and shown.attempt,
         shown_round=shown and shown.number,
         shown_is_best=is_best,
@@ -178,6 +108,7 @@ def judge_messages(
     metrics: Sequence[Metric],
     record: Sequence[str],
     besides: Sequence[Advice] = (),
+    history: Sequence[Attempt] = (),
 ) -> tuple[Message, ...]:
     """Return the judge's prompt.
 
@@ -186,11 +117,10 @@ def judge_messages(
     mode: Mode = "optimization" if shown.correct else "correction"
     language = shown.attempt.candidate.language
     names = {"mode": mode, "language": NAMES.get(language, "PyTorch"), "techniques": TECHNIQUES}
+    guide = _template(f"guides/{language}.md").render(flags=_FLAGS) if language in NAMES else ""
     user = _template("judge.md").render(
         **names,
-        task=situation.task,
-        facts=situation.facts(),
-        lessons=situation.lessons,
+        **_of_task(situation, language, history),
         shown=shown.attempt,
         shown_round=shown.number,
         metrics=described(metrics),
@@ -198,8 +128,38 @@ def judge_messages(
         besides=besides,
         outcome=outcome,
     )
-    system = _template("judge_system.md").render(**names)
+    system = _template("judge_system.md").render(**names, guide=guide)
     return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def _of_task(situation: Situation, language: Language, history: Sequence[Attempt]) -> dict[str, object]:
+    """Return what both roles are told of a task."""
+    return {
+        "task": situation.task,
+        "hardware": situation.hardware(language),
+        "goal": situation.goal(language, history),
+        "operators": operators_table(history),
+        "lessons": situation.lessons,
+        "tried": tried_table(history),
+    }
+
+
+@dataclass(frozen=True)
+class Example:
+    """A file that a model is shown; `title`: the first line of its docstring."""
+
+    title: str
+    source: str
+
+
+@cache
+def examples(language: Language) -> tuple[Example, ...]:
+    found = []
+    for file in sorted((FOLDER / "examples" / language).glob("*.py")):
+        source = file.read_text()
+        title = (ast.get_docstring(ast.parse(source)) or file.stem).partition("\n")[0]
+        found.append(Example(title, source))
+    return tuple(found)
 
 
 def outcome(attempt: Attempt) -> str:
@@ -211,7 +171,8 @@ def outcome(attempt: Attempt) -> str:
     if timing is None or speedup is None or speedup.eager is None:
         return f"Result: correct, {evaluation.reason}."
     lines = [
-        f"Result: correct, {_of(timing.candidate_us)} us a call, {_of(speedup.eager)} times as fast as eager."
+        f"Result: correct, {_of(timing.candidate_us)} us a call, {_of(speedup.eager)} times as fast as eager "
+        "(with 95% intervals)."
     ]
     if attempt.profile is not None and (light := in_words(attempt.profile)):
         lines.append(f"That is {light}; bound by {attempt.profile.bottleneck}.")
@@ -241,12 +202,8 @@ def metrics_of(attempt: Attempt, selection: Selection | None) -> tuple[Metric, .
     return judged_by(attempt.profile.metrics, selection) if attempt.profile is not None else ()
 
 
-def _in_words(precision: Precision) -> str:
-    return "each its own" if precision is Precision.task else str(precision)
-
-
 def _of(interval: Interval) -> str:
-    return f"{interval.median:.4g} [{interval.low:.4g}, {interval.high:.4g}]"
+    return f"{interval.median:.4g} ({interval.low:.4g} to {interval.high:.4g})"
 
 
 @cache

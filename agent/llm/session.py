@@ -10,8 +10,8 @@ from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.judge import LlmJudge
 from kernelwright.agent.llm.model import ChatModel, Endpoint, Sampling
 from kernelwright.agent.llm.prices import Prices
-from kernelwright.agent.llm.prompting import Situation, Situations
 from kernelwright.agent.llm.runtime import Runtime
+from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
 from kernelwright.agent.protocols import ProfilingEvaluator
 from kernelwright.agent.tuner.memory import LessonMemory

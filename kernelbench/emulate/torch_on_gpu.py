@@ -10,43 +10,19 @@ All tensors report that they are on the GPU, including those that nobody moved t
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from kernelwright.kernelbench.chips.cards import CARDS
 from kernelwright.kernelbench.chips.occupancy import CHIPS, MOST_THREADS, WARP
 from kernelwright.kernelbench.emulate.findings import Unsupported
 
 DEFAULT_CHIP = "sm_90"
 _GPU, _CPU = torch.device("cuda", 0), torch.device("cpu")
 _MAKERS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-
-
-@dataclass(frozen=True)
-class _Card:
-    """A card with a chip, by its data sheet."""
-
-    name: str
-    multiprocessors: int
-    memory_gib: int
-    l2_mib: int
-
-
-_CARDS = {
-    "sm_70": _Card("Tesla V100-SXM2-32GB", 80, 32, 6),
-    "sm_75": _Card("Tesla T4", 40, 16, 4),
-    "sm_80": _Card("NVIDIA A100-SXM4-80GB", 108, 80, 40),
-    "sm_86": _Card("NVIDIA A10", 72, 24, 6),
-    "sm_87": _Card("Orin", 16, 32, 4),
-    "sm_89": _Card("NVIDIA L40S", 142, 48, 96),
-    "sm_90": _Card("NVIDIA H100 80GB HBM3", 132, 80, 50),
-    "sm_100": _Card("NVIDIA B200", 148, 180, 126),
-    "sm_103": _Card("NVIDIA B300", 148, 270, 126),
-    "sm_120": _Card("NVIDIA GeForce RTX 5090", 170, 32, 96),
-}
 
 
 class TorchOnGpu(TorchFunctionMode):
@@ -288,7 +264,7 @@ def properties(chip: str) -> SimpleNamespace:
     """Return the properties of torch.cuda.get_device_properties. Raises ValueError for an unknown chip."""
     if chip not in CHIPS:
         raise ValueError(f"unknown chip {chip}; use one of {', '.join(CHIPS)}")
-    limits, card = CHIPS[chip], _CARDS[chip]
+    limits, card = CHIPS[chip], CARDS[chip]
     major, minor = divmod(int(chip.removeprefix("sm_")), 10)
     return SimpleNamespace(
         name=card.name,

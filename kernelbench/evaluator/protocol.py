@@ -39,11 +39,13 @@ class Measurement:
 
     `baselines`: of ALL_BASELINES; eager is always among them. `effort`: None for the protocol's own.
     `to_beat`: a speedup over eager; timing ends early once it is clear on which side of it the candidate is.
+    `operators`: whether the reference's operators are timed in eager, too.
     """
 
     baselines: tuple[str, ...] = BASELINES
     effort: Effort | None = None
     to_beat: float | None = None
+    operators: bool = False
 
 
 EAGER = Measurement(("eager",))

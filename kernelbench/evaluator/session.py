@@ -17,7 +17,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, W
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import BASELINES, Limits, Protocol
 from kernelwright.kernelbench.evaluator.refusal import CallFailed, NoDeviceMemory, Refused, printable
-from kernelwright.kernelbench.records import TRAFFIC, Target, Task, Verdict
+from kernelwright.kernelbench.records import TRAFFIC, OperatorCost, Target, Task, Verdict
 
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 # Of torch.compile; its own CUDA graphs overwrite the last call's outputs, so they are a baseline apart.
@@ -290,6 +290,22 @@ class TaskSession:
         except (WorkerDied, WorkerTimeout) as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
         return float(answer["seconds"]), float(answer["launch_s"])
+
+    def operators(self) -> tuple[OperatorCost, ...]:
+        """Return the costs of the reference's operators, as the eager baseline runs them.
+
+        Empty where it cannot run them so: that is no reason to lose a verdict.
+        """
+        worker = self.eager()
+        try:
+            self.give_input(worker)
+            worker.thaw()
+            answer = worker.ask({"do": "operators"}, 8 * self.call_limit_s)
+            worker.freeze()
+            return tuple(OperatorCost.model_validate(cost) for cost in answer["operators"])
+        except (WorkerDied, WorkerTimeout):
+            self.end_eager()
+            return ()
 
     def run(
         self,

@@ -32,6 +32,7 @@ from kernelwright.kernelbench.records import (
     Correctness,
     Evaluation,
     GpuClocks,
+    OperatorCost,
     Stages,
     Task,
     Verdict,
@@ -77,6 +78,7 @@ class Trial:
         self.compile_s: dict[str, float] = {}
         self.clocks: Sequence[GpuClocks] = ()
         self.launched: tuple[str, ...] = ()
+        self.operators: tuple[OperatorCost, ...] = ()
         self.failed_baselines: dict[str, str] = {}
         self.same_code: dict[str, str] = {}
 
@@ -102,6 +104,7 @@ class Trial:
             own_kernel_share_unknown=self.share_unknown,
             needs_default_dtype=self.needs_default_dtype,
             launched=self.launched,
+            operators=self.operators,
             stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
             environment=self.sessions.environment,
         )
@@ -142,6 +145,9 @@ class Trial:
                 self.correctness = correctness
                 return Verdict.unmeasured, _OF_ITS_OWN
             if self._without_gpu:
+                if self.measurement.operators:  # their time on this CPU says nothing of a GPU
+                    costs = session.operators()
+                    self.operators = tuple(cost.model_copy(update={"seconds": None}) for cost in costs)
                 return self._launched_and_right(session, worker, correctness)
             self.correctness = correctness
             if (tool := self.sessions.protocol.sanitize) is not None:
@@ -318,6 +324,8 @@ class Trial:
                     if failure.name == "eager":
                         raise
                     del baselines[failure.name]
+            if self.measurement.operators:
+                self.operators = session.operators()
         self.failed_baselines = {
             name: why for name, why in session.failed_baselines.items() if name in self.baselines
         }

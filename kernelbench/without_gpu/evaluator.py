@@ -14,7 +14,15 @@ from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
 from kernelwright.kernelbench.evaluator.protocol import EAGER, Measurement
 from kernelwright.kernelbench.evaluator.referee import Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
-from kernelwright.kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
+from kernelwright.kernelbench.records import (
+    Candidate,
+    Correctness,
+    Evaluation,
+    Stages,
+    Target,
+    Task,
+    Verdict,
+)
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 from kernelwright.kernelbench.without_gpu.building import builds
 
@@ -32,6 +40,10 @@ class EmulatedEvaluator(LocalEvaluator):
         super().__init__(referee.sessions)
         self._referee, self._chips = referee, tuple(chips)
 
+    @property
+    def target(self) -> Target:
+        return self.sessions.target.model_copy(update={"chips": self._chips})
+
     def sibling(self, cache: SessionCache | None = None) -> "EmulatedEvaluator":
         return EmulatedEvaluator(self._referee.sibling(cache), self._chips)
 
@@ -40,7 +52,7 @@ class EmulatedEvaluator(LocalEvaluator):
     ) -> Evaluation:
         """Return the verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong.
 
-        `measurement` is ignored, for nothing is timed. Raises TaskError.
+        `measurement` only says whether the reference's operators are listed. Raises TaskError.
         """
         if candidate.language not in LANGUAGES:
             has = candidate.language
@@ -50,7 +62,8 @@ class EmulatedEvaluator(LocalEvaluator):
         wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
         own = None
         if wrong or not found or expected_s < _PATIENCE_S:
-            own = self._referee.evaluate(task, candidate, EAGER)
+            how = Measurement(("eager",), operators=measurement.operators)
+            own = self._referee.evaluate(task, candidate, how)
         every = [*found.values(), *([own] if own else [])]
         launched = tuple(sorted({kernel for each in every for kernel in each.launched}))
         verdict, reason, checked = _verdict(candidate, found, wrong, own, launched)

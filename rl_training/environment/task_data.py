@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kernelwright.agent.llm.prompting import Situation
+from kernelwright.agent.llm.situation import Situation
 from kernelwright.kernelbench.operator_families import operator_families
 from kernelwright.kernelbench.records import Candidate, Interval, Language, Record, Target, Task, Work
 from kernelwright.results.store.database import RunDatabase

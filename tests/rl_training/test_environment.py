@@ -90,10 +90,13 @@ def test_later_turns_see_the_best_file_the_failure_and_what_was_measured() -> No
     rollout.take(reply(EXPRESSIONS[0]))
     second = rollout.messages[-1].content
     assert "# The best file so far (round 0)" in second and kernel(EXPRESSIONS[0]).strip() in second
-    assert "2 [1.96, 2.04] times as fast as eager" in second and "bound by memory" in second
+    assert "2 (1.96 to 2.04) times as fast as eager" in second and "bound by memory" in second
     rollout.take(reply(EXPRESSIONS[1]))
     third = rollout.messages[-1].content
-    assert "# The last file made from it, which failed (round 1)" in third and "it is wrong_output" in third
+    assert (
+        "# The latest attempt derived from it, which failed (round 1)" in third
+        and "it is wrong_output" in third
+    )
     assert not rollout.ended
     rollout.take(reply(EXPRESSIONS[2]))
     assert rollout.ended == "3 turns"
@@ -193,7 +196,7 @@ def test_the_stored_winner_is_the_best_so_far(tmp_path: Path) -> None:
         winner = tried(run, DATA.task, made(kernel()), Interval(median=1.3, low=1.2, high=1.4))
         (data,) = tasks_of(run)
     assert data.winner is not None and data.winner.candidate == winner
-    assert data.work == WORK and data.situation.facts() == DATA.situation.facts()
+    assert data.work == WORK and data.situation == DATA.situation
     assert TaskData.model_validate_json(data.model_dump_json()) == data
     doubted = grader(2.9, 2.9)
     Rollout(data, doubted).take(reply(EXPRESSIONS[1]))

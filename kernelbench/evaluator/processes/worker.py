@@ -39,6 +39,7 @@ from kernelwright.kernelbench.evaluator.processes.baselines import Graphed, Memc
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.generated import digest, generated
 from kernelwright.kernelbench.evaluator.processes.interpreted import interpret
+from kernelwright.kernelbench.evaluator.processes.operator_costs import operator_costs
 from kernelwright.kernelbench.evaluator.processes.own_kernels import ShareUnknown, own_kernel_share
 from kernelwright.kernelbench.evaluator.reference.loading import (
     constructor_seed,
@@ -304,6 +305,11 @@ class Runner:
             torch.set_default_dtype(before)
         return {"same": same}
 
+    def operators(self) -> list[dict[str, Any]]:
+        """Return the costs of a call's operators."""
+        costs = operator_costs(lambda: self._call(0, None), self.memory.device)
+        return [cost.model_dump() for cost in costs]
+
     def trace(self, slot: int) -> dict[str, Any]:
         """Answer with the share of a call in kernels of its own, or with the reason that it is unknown."""
         try:
@@ -337,6 +343,8 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.seen())
             case "overhead":
                 channel.send_json(runner.overhead(message["calls"]))
+            case "operators":
+                channel.send_json({"operators": runner.operators()})
             case "another_default_dtype":
                 channel.send_json(runner.under_another_default_dtype())
             case "trace":

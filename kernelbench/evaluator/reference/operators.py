@@ -33,6 +33,12 @@ def _recurrent_flops(*args: Any, out_val: Any = None, **_: Any) -> int:
 _COUNTS = {torch.ops.aten._cudnn_rnn: _recurrent_flops, torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops}
 
 
+def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Return the floating-point operations of a call of an operator: of products and convolutions only."""
+    count = flop_registry.get(func._overloadpacket) or _COUNTS.get(func._overloadpacket)
+    return 0 if count is None else int(count(*args, **kwargs, out_val=result))
+
+
 class OperatorMode(TorchDispatchMode):
     """A dispatch mode without torch.compile's front end, whose import takes longer than an evaluator's start.
 
@@ -70,8 +76,7 @@ class FlopCounter(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        count = flop_registry.get(func._overloadpacket) or _COUNTS.get(func._overloadpacket)
-        if count is not None:
+        if flops := flops_of(func, args, kwargs, result):
             operand = next(arg for arg in args if isinstance(arg, torch.Tensor))
-            self.by_dtype[operand.dtype] += count(*args, **kwargs, out_val=result)
+            self.by_dtype[operand.dtype] += flops
         return result

@@ -74,6 +74,7 @@ def described(name: str) -> dict[str, object]:
         "memory_bytes": found.total_memory,
         "cache_bytes": found.L2_cache_size,
         "capability": f"sm_{found.major}{found.minor}",
+        "multiprocessors": found.multi_processor_count,
         "cuda": torch.version.cuda,
         "in_use_bytes": max(0, total_bytes - free_bytes - _CONTEXT_BYTES),
     }

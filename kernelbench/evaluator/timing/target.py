@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelwright.kernelbench import machine_cache
+from kernelwright.kernelbench.chips import cards
 from kernelwright.kernelbench.devices import target_names, visible_name
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.timing.clocks import gpu_count
-from kernelwright.kernelbench.machine import allocatable_bytes, fingerprint
+from kernelwright.kernelbench.machine import allocatable_bytes, cpu_hardware, fingerprint
 from kernelwright.kernelbench.records import Ceilings, Fingerprint, Language, Target
 
 _MEASURED, _PAUSE_S = 3, 0.5  # times, the first time
@@ -32,7 +33,10 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     higher of old and new is kept. Raises MissingPrerequisite without such a GPU, StorageError where what was
     kept is damaged.
     """
-    mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device, alone=not again)
+    if device == "cpu":
+        mark, facts = fingerprint(pool.threads), cpu_hardware()
+    else:
+        mark, facts = _gpu(pool, device, alone=not again)
     kind = "ceilings" if device == "cpu" else f"ceilings-{visible_name(device)}"  # no two GPUs are alike
     file = machine_cache.file_for(pool.cache, kind, mark)
     ceilings = machine_cache.read(file, Ceilings)
@@ -42,7 +46,13 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     elif again or ceilings.busy or not ceilings.complete:
         ceilings = ceilings.or_higher(_measure_once(pool, device, mark))
         machine_cache.write(file, ceilings)
-    return Target(device=device, languages=_languages(device, mark), ceilings=ceilings, fingerprint=mark)
+    return Target(
+        device=device,
+        languages=_languages(device, mark),
+        ceilings=ceilings,
+        fingerprint=mark,
+        hardware=facts,
+    )
 
 
 def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
@@ -51,8 +61,8 @@ def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
     return ("torch",) if mark.compiler == "none" else ("cpp", "torch")
 
 
-def _gpu(pool: WorkerPool, device: str, alone: bool) -> Fingerprint:
-    """Fingerprint of a GPU, and of the host that launches its kernels.
+def _gpu(pool: WorkerPool, device: str, alone: bool) -> tuple[Fingerprint, tuple[str, ...]]:
+    """Fingerprint of a GPU, and of the host that launches its kernels, and facts of the GPU.
 
     `alone`: no session is up that would have memory there.
     """
@@ -60,7 +70,7 @@ def _gpu(pool: WorkerPool, device: str, alone: bool) -> Fingerprint:
     if (shared := in_use(found)) and alone:
         _log.warning(f"{device}: {shared}; end them, or the times say little (`nvidia-smi` lists them)")
     host = fingerprint(pool.threads)
-    return host.model_copy(
+    mark = host.model_copy(
         update={
             "chip": _chip(found),
             "memory_bytes": found["memory_bytes"],
@@ -69,6 +79,7 @@ def _gpu(pool: WorkerPool, device: str, alone: bool) -> Fingerprint:
             "compiler": f"CUDA {found['cuda']}",
         }
     )
+    return mark, cards.hardware(found["capability"], found["multiprocessors"])
 
 
 def describe_chip(pool: WorkerPool) -> str:
