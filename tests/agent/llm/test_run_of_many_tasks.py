@@ -242,19 +242,34 @@ def test_money_is_never_overshot_by_more_than_a_call_however_many_tasks_ask(
     assert len(endpoint.requests) == len(database.llm_calls())
 
 
+def test_every_task_gets_a_first_round_before_any_gets_a_second(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script = Better()
+    assert carried_out(database, endpoint, tasks=6, at_once=1, rounds=9, max_usd=8.5 * ONE_CALL_USD)
+    coders = [call.task for call in database.llm_calls() if call.role == "coder"]
+    assert coders[:6] == [f"file:{n}" for n in range(6)] and len(coders) == 7
+    assert all(verdicts(database, f"file:{n}")[-1] == "correct" for n in range(6))
+
+
 def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script, pool = Better(), Pool()
-    limits = {"max_evaluations": 14, "max_evaluations_per_task": 4}
     said: list[str] = []
-    assert not carried_out(database, endpoint, 6, pool, at_once=3, said=said, rounds=9, **limits)
+    assert not carried_out(database, endpoint, 9, pool, at_once=3, said=said, rounds=9, max_evaluations=14)
     left = [line for line in said if re.search("not begun|left for --resume", line)]
     assert left and all("14 evaluations are spent" in line for line in left)
     assert len(pool.evaluated) == sum(database.evaluations().values()) == 14
-    begun = [task for task in database.tasks() if task.state is TaskState.done]
-    assert all(database.attempts(task.task.id)[-1].confirms for task in begun)
-    assert max(database.evaluations().values()) == 4
+    begun = [task.task.id for task in database.tasks() if task.state is TaskState.done]
+    assert len(begun) == 7 and all(database.attempts(task)[-1].confirms for task in begun)
+
+
+def test_a_task_has_its_own_limit_of_evaluations(endpoint: FakeEndpoint, database: RunDatabase) -> None:
+    endpoint.script = Better()
+    assert carried_out(database, endpoint, 3, rounds=9, max_evaluations=14, max_evaluations_per_task=4)
+    assert database.evaluations() == {"file:0": 4, "file:1": 4, "file:2": 4}
+    assert all(database.attempts(f"file:{n}")[-1].confirms for n in range(3))
 
 
 def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: FakeEndpoint, database: RunDatabase) -> None:
