@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.agent.protocols import Attempt
+from kernelwright.profiling.records import BEYOND
 from kernelwright.results.lessons.calibration import over_eager
 
 _UNKNOWN = math.log(2)  # the headroom of a task in which nothing was timed; chosen by hand
+_NEAR = 0.9  # share of the roofline from which eager leaves too little to gain
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,13 @@ def eager_share(history: Sequence[Attempt]) -> float | None:
     for attempt in history:
         light = attempt.profile.share_of_light if attempt.profile is not None else None
         speedup = over_eager(attempt.evaluation)
-        if light and speedup:
+        if light and speedup and light / speedup <= BEYOND:
             return light / speedup
     return None
+
+
+def near_roofline(share: float | None) -> str | None:
+    """Return why a task is not worth a model's rounds, by the share of the roofline that eager reaches."""
+    if share is None or share < _NEAR:
+        return None
+    return f"eager already runs at {share:.0%} of what the roofline allows"

@@ -12,6 +12,7 @@ from enum import Enum
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
+from kernelwright.agent.headroom import eager_share, near_roofline
 from kernelwright.agent.llm.model import ModelError
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
@@ -123,8 +124,10 @@ class Run:
             if not tried:
                 findings = "; ".join(self.pool.audit(task))
                 self.database.record_audit(task.id, findings, measures_nothing=findings)
-            with self._share(turn):
-                reason = self.loop.advance(task, tried, turn.candidates)
+            reason = self._near_roofline(task, tried)
+            if reason is None:
+                with self._share(turn):
+                    reason = self.loop.advance(task, tried, turn.candidates)
             if reason is None:
                 return Outcome.goes_on
             self.database.finish_task(task.id, self.loop.finish(task, tried, reason))
@@ -146,6 +149,13 @@ class Run:
         if reason is None and self.models is not None:
             reason = self.models.budget.spent_by(None)
         return reason
+
+    def _near_roofline(self, task: Task, tried: Sequence[Attempt]) -> str | None:
+        """Return why a model is not asked about a task, whose eager is timed before anything is paid."""
+        config = self.config
+        if self.models is None or not (config.search.skip_near_roofline and config.timed):
+            return None
+        return near_roofline(eager_share(tried) if tried else self.pool.eager_share(task))
 
     def _share(self, turn: Turn) -> AbstractContextManager[None]:
         """Limit the first round of a task to its share of what is left."""

@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,13 @@ MODEL = "gpt-4.1"
 class Pool:
     """Believes what a candidate says of its speedup, after `seconds`; one without any has cheated."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, eager_shares: Mapping[str, float] | None = None) -> None:
         self.target, self.seconds, self.timing_lock = TARGET, seconds, TimingLock()
         self.evaluated: list[str] = []
+        self.eager_shares = eager_shares or {}
+
+    def eager_share(self, task: Task) -> float | None:
+        return self.eager_shares.get(task.id)
 
     def audit(self, task: Task) -> list[str]:
         return []
@@ -250,6 +254,25 @@ def test_every_task_gets_a_first_round_before_any_gets_a_second(
     coders = [call.task for call in database.llm_calls() if call.role == "coder"]
     assert coders[:6] == [f"file:{n}" for n in range(6)] and len(coders) == 7
     assert all(verdicts(database, f"file:{n}")[-1] == "correct" for n in range(6))
+
+
+def test_no_model_is_asked_about_a_task_that_eager_runs_near_the_roofline(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script, pool = Better(), Pool(eager_shares={"file:0": 0.93, "file:1": 0.89})
+    assert carried_out(database, endpoint, 3, pool, rounds=1)
+    assert {call.task for call in database.llm_calls()} == {"file:1", "file:2"}
+    skipped, *others = database.tasks()
+    assert skipped.stop_reason == "eager already runs at 93% of what the roofline allows"
+    assert skipped.state is TaskState.done and [task.stop_reason for task in others] == ["1 rounds"] * 2
+
+
+def test_tasks_near_the_roofline_can_be_asked_about_all_the_same(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script, pool = Better(), Pool(eager_shares={"file:0": 0.93})
+    assert carried_out(database, endpoint, 1, pool, rounds=1, skip_near_roofline=False)
+    assert [call.task for call in database.llm_calls()] == ["file:0"]
 
 
 def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
