@@ -119,6 +119,20 @@ def test_replies_that_cannot_be_used_are_failures_that_say_why() -> None:
         assert words in rollout.messages[-1].content
 
 
+def test_a_draft_in_a_thought_is_not_evaluated() -> None:
+    """Neither of an unfinished thought, nor where the answer cannot be used: a policy is paid for answers."""
+    for said in (
+        f"<think>\n{reply()}",
+        f"<think>\n{reply()}</think>\n",
+        f"{reply()}</think>\nI could not finish.",
+        f"<think>\n{reply()}</think>\n```python\nclass ModelNew(:\n```",
+    ):
+        of = grader()  # without an answer to give
+        turn = Rollout(DATA, of).take(said)
+        assert (turn.reward, turn.source, efforts(of)) == (0.0, "", [])
+    assert Rollout(DATA, grader(2.0)).take(f"{reply(EXPRESSIONS[1])}</think>{reply()}").source == kernel()
+
+
 def test_the_same_file_again_is_turned_away() -> None:
     rollout = Rollout(DATA, grader(2.0), turns=2)
     rollout.take(reply())
