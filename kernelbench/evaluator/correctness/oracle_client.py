@@ -41,12 +41,14 @@ def _warn_once(text: str) -> None:
 class CallComparison:
     """The oracle's word on one call; `error` is in units of the budget, None where not comparable.
 
-    `few`: whether so few elements are beyond their budgets that it may be chance.
+    `few`: whether so few elements are beyond their budgets that it may be chance. `pattern`: sentences
+    on what wrong elements have in common, where that shows.
     """
 
     error: float | None
     detail: str
     few: bool = False
+    pattern: str = ""
 
     @property
     def within_budget(self) -> bool:
