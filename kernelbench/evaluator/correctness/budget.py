@@ -156,10 +156,13 @@ class Expected:
     def at(self, index: tuple[Any, ...]) -> "Expected":
         """Return the budgets of single elements, by an index of each dimension."""
         jumps, shape = self.jumps, self.exact.shape
+        exact, reference = self.exact[index], self.reference[index]
+        if not reference.is_floating_point():
+            return replace(self, exact=exact, reference=reference, rankings=(), between=())
         return replace(
             self,
-            exact=self.exact[index],
-            reference=self.reference[index],
+            exact=exact,
+            reference=reference,
             spread=self.spread.expand(shape)[index],
             relative=self.relative.expand(shape)[index],
             jumps=None if jumps is None else jumps[index],

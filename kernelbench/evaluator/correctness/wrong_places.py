@@ -5,7 +5,7 @@ Of a 4 x 100 output the last three columns were not written:
 >>> within = torch.ones(4).bool(), torch.arange(100) > 96
 >>> flat = torch.arange(400)[torch.arange(400) % 100 > 96]
 >>> where(WrongSample((4, 100), 12, within, flat, flat, 97, 399, 0))
-'Wrong are only indices 97 to 99 of dimension 1 (the last 3 of 100).'
+'All wrong elements are at indices 97 to 99 of dimension 1 (the last 3 of 100).'
 """
 
 import math
@@ -27,7 +27,7 @@ _CERTAIN = 20  # wrong elements in a sample for each residue, from which one is 
 def where(sample: WrongSample) -> str:
     """Return a sentence on where the wrong elements of an output are, or ""."""
     place = _run(sample) or _box(sample) or _residues(sample)
-    return f"Wrong are only {place}." if place else ""
+    return f"All wrong elements are {place}." if place else ""
 
 
 def _run(sample: WrongSample) -> str:
@@ -65,7 +65,7 @@ def _box(sample: WrongSample) -> str:
                 return ""  # these are the elements themselves
             place = _listed(mask.nonzero().squeeze(1), len(mask))
         parts.append(place.format(dimension=f"dimension {d}"))
-    return " and ".join(parts)
+    return "at " + " and ".join(parts)
 
 
 def _regular(indices: torch.Tensor, size: int) -> str:
@@ -73,17 +73,18 @@ def _regular(indices: torch.Tensor, size: int) -> str:
     first, last, count = int(indices[0]), int(indices[-1]), len(indices)
     if last - first + 1 == count:
         named = f"index {first}" if count == 1 else f"indices {first} to {last}"
+        several = f" {count}" * (count > 1)
         if last == size - 1:
-            return f"{named} of {{dimension}} (the last {count} of {size})"
+            return f"{named} of {{dimension}} (the last{several} of {size})"
         if first == 0:
-            return f"{named} of {{dimension}} (the first {count} of {size})"
+            return f"{named} of {{dimension}} (the first{several} of {size})"
         return f"{named} of {{dimension}} ({count} of {size})"
     for stride in range(2, min(_LONGEST_STRIDE, size // _PERIODS) + 1):
         residues = (indices % stride).unique()
         if len(residues) < stride:
             there = sum(len(range(int(residue), size, stride)) for residue in residues)
             if there == count and (said := _by_residue(residues, stride)):
-                return f"the indices i of {{dimension}} with {said}"
+                return f"indices i of {{dimension}} with {said}"
     return ""
 
 
@@ -103,7 +104,7 @@ def _residues(sample: WrongSample) -> str:
         share = len(residues) / stride
         if share <= _ALL and sample.count >= _FULL * share * sample.elements:
             said = _by_residue(residues, stride)
-            return f"elements i of the flattened output with {said}" if said else ""
+            return f"at flattened indices i with {said}" if said else ""
     return ""
 
 

@@ -49,15 +49,15 @@ X = normal(96, 100)
 PLACES: dict[str, tuple[torch.Tensor, tuple[object, ...], str]] = {
     "the last columns": (X, (slice(None), slice(97, None)), "indices 97 to 99 of dimension 1 (the last 3 of 100)"),
     "the last rows": (X, (slice(90, None),), "indices 90 to 95 of dimension 0 (the last 6 of 96)"),
-    "the first row": (X, (0,), "index 0 of dimension 0 (the first 1 of 96)"),
+    "the first row": (X, (0,), "index 0 of dimension 0 (the first of 96)"),
     "the tail of the flattened output": (X, (95, slice(60, None)), "the last 40 elements of the flattened output"),
     "the last element": (X, (95, 99), "the last element of the flattened output"),
     "a block": (X, (slice(32, 64), slice(64, 80)),
                 "indices 32 to 63 of dimension 0 (32 of 96) and indices 64 to 79 of dimension 1 (16 of 100)"),
-    "every fourth column": (X, (slice(None), slice(1, None, 4)), "the indices i of dimension 1 with i % 4 == 1 (every 4th)"),
+    "every fourth column": (X, (slice(None), slice(1, None, 4)), "indices i of dimension 1 with i % 4 == 1 (every 4th)"),
     "one lane of a vector, in rows of odd length": (normal(4001), (slice(3, None, 4),), "i % 4 == 3 (every 4th)"),
     "half of each tile": (normal(8, 512), (slice(None), torch.arange(512) % 64 >= 32),
-                          "the indices i of dimension 1 with i % 64 from 32 to 63"),
+                          "indices i of dimension 1 with i % 64 from 32 to 63"),
     "some rows": (X, (torch.tensor([3, 17, 40, 41, 77, 80]),), "6 of the 96 indices of dimension 0 (3, 17, 40, 41, …)"),
     "one head of a batch": (normal(2, 8, 16, 16), (slice(None), 5), "index 5 of dimension 1 (1 of 8)"),
 }  # fmt: skip
@@ -103,8 +103,8 @@ VALUES: dict[str, tuple[Change, str]] = {
     "transposed, in the same memory": (lambda x: x.T.reshape(x.shape), "transposed: dimensions 0 and 1 are swapped"),
     "reversed": (lambda x: x.flip(1), "in reverse order along dimension 1"),
     "the first row everywhere": (lambda x: x[:1].expand_as(x), "Every index along dimension 0 holds what belongs at index 0."),
-    "rounded to bf16": (lambda x: x.bfloat16().double(), "Every value found is a bf16 number"),
-    "rounded to fp16": (lambda x: x.half().double(), "Every value found is a fp16 number"),
+    "rounded to bf16": (lambda x: x.bfloat16().double(), "Every wrong element is a bf16 number"),
+    "rounded to fp16": (lambda x: x.half().double(), "Every wrong element is a fp16 number"),
     "another scale in each row": (
         lambda x: x * (1 + 0.1 * normal(len(x), 1, seed=2)), "Along dimension 1 all elements are off by the same factor"),
     "another scale in each column": (
@@ -131,7 +131,7 @@ def test_an_activation_that_is_missing_is_named() -> None:
 def test_a_place_and_its_values_are_named_together() -> None:
     found = with_part(X, (slice(None), slice(97, None)), torch.zeros_like)
     assert said(X, found) == (
-        "Wrong are only indices 97 to 99 of dimension 1 (the last 3 of 100). The values found there are all 0."
+        "All wrong elements are at indices 97 to 99 of dimension 1 (the last 3 of 100). The values found there are all 0."
     )
     found = with_part(X, (slice(64, 96),), lambda part: 2 * part)
     assert said(X, found).endswith("(the last 32 of 96). Every wrong element is 2 times what is expected.")
@@ -148,6 +148,15 @@ def test_memory_that_was_not_written_is_named() -> None:
     assert "never written" not in pattern_of(budget(X), found)
 
 
+def test_an_overflow_that_zeros_the_rest_of_its_row_is_named() -> None:
+    hot = X.clone()
+    hot[5, 7], hot[5, 20:52] = 100.0, 88.0
+    unscaled = hot.float().exp()
+    pattern = pattern_of(budget(hot.softmax(1)), unscaled / unscaled.sum(1, keepdim=True))
+    assert "3% of the wrong elements are NaN where a number is expected" in pattern
+    assert pattern.endswith("The others are 0.")
+
+
 A, B = normal(128, 512), normal(512, 96)
 
 
@@ -156,7 +165,7 @@ def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.ldexp((mantissa * 2 ** (bits + 1)).round(), exponent - bits - 1)
 
 
-@pytest.mark.parametrize(("bits", "named"), [(10, "TF32 or fp16 inside"), (7, "bf16 inside")])
+@pytest.mark.parametrize(("bits", "named"), [(10, "TF32 or fp16 arithmetic"), (7, "bf16 arithmetic")])
 def test_a_lower_precision_inside_is_named(bits: int, named: str) -> None:
     assert f"looks like {named}" in said(A @ B, rounded(A, bits) @ rounded(B, bits))
     assert f"looks like {named}" in said(A @ B, rounded(A, bits) @ B)
@@ -167,7 +176,7 @@ def test_a_lower_precision_inside_is_named(bits: int, named: str) -> None:
 def test_fp32_inside_is_named_in_float64_only() -> None:
     exact = A @ B
     found = A.float().double() @ B.float().double()
-    assert "looks like fp32 inside, for an output of float64" in pattern_of(
+    assert "looks like fp32 arithmetic where float64 is needed" in pattern_of(
         expect(exact, exact, [exact], 512.0), found
     )
     assert "looks like" not in said(exact, (A.bfloat16() @ B.bfloat16()).double() * 1.01, torch.bfloat16)
@@ -179,6 +188,29 @@ def test_smooth_errors_of_that_size_are_no_precision() -> None:
     assert "looks like" not in said(gelu(X), gelu(X, approximate="tanh"))
     assert "looks like" not in said(X.exp(), X.exp() * (1 + 2**-12 * torch.sin(3 * X)))
     assert "looks like" not in said(X, X * (1 + 2**-12 * normal(96, 1)))
+
+
+def test_a_wrong_function_of_the_right_arguments_is_named() -> None:
+    gelu = torch.nn.functional.gelu
+    for exact, found in (
+        (gelu(X), gelu(X, approximate="tanh")),
+        (gelu(X), X * (1.7 * X).sigmoid()),
+        (X.tanh(), X.sigmoid()),
+        (X.exp(), 1 + X + X**2 / 2 + X**3 / 6 + X**4 / 24),
+    ):
+        assert "function applied to them" in said(exact, found)
+    positive = A.abs()
+    half = positive[:, :256] @ B.abs()[:256]
+    right = positive @ B.abs()
+    for exact, found in ((right, half), (right, 2 * half), (X, X.sort(1).values), (X, 1e-3 * noisy(X))):
+        assert said(exact, found) == ""
+
+
+def test_a_weight_and_a_bias_that_are_missing_are_named() -> None:
+    weight, bias = normal(100, seed=4), normal(100, seed=5)
+    assert "Along dimension 0 all elements are off by the same factor and amount" in said(
+        X * weight + bias, X
+    )
 
 
 def test_right_elements_beside_wrong_ones_hide_no_pattern() -> None:
@@ -206,7 +238,7 @@ def test_integers_and_complex_numbers_have_patterns() -> None:
     assert "swapped" in said(whole, whole.T.reshape(whole.shape), torch.int32)
     exact = torch.complex(X, normal(96, 100, seed=1))
     expected = expect(exact, exact.to(torch.complex64), [exact.to(torch.complex64)], 1.0)
-    assert "index 1 of dimension 2 (the last 1 of 2). Every wrong element has the wrong sign" in pattern_of(
+    assert "index 1 of dimension 2 (the last of 2). Every wrong element has the wrong sign" in pattern_of(
         expected, exact.to(torch.complex64).conj()
     )
 
