@@ -1,5 +1,6 @@
 """Verification of a candidate: every input family, on secret seeds, each call held to its float64 budget."""
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -125,11 +126,10 @@ def _check_block(
             if not all(each.within_budget for each in both):
                 seen.doubtful.append(family)
         elif result.within_budget != again.within_budget:
-            wrong = again if result.within_budget else result
-            reason = f"the same inputs twice (family {family}), right once and wrong once: {describe(wrong)}"
+            reason = f"the same inputs twice (family {family}), right once and wrong once: {_worse_of(both)}"
             raise Refused(Verdict.nondeterministic, reason)
         elif not result.within_budget:
-            raise Refused(Verdict.wrong_output, f"family {family} ({seen.before}): {describe(result)}")
+            raise Refused(Verdict.wrong_output, f"family {family} ({seen.before}): {_worse_of(both)}")
         seen.add(family, max(each.error or 0.0 for each in both), expected["reference_error"])
 
 
@@ -139,6 +139,10 @@ def _run_again(session: TaskSession, worker: Worker, slot: int, seed: int | None
     block = session.run(worker, [slot], [seed])
     session.check_inputs(worker, [slot])
     return session.oracle.compare(worker, block.outputs, 0)
+
+
+def _worse_of(both: tuple[CallComparison, CallComparison]) -> str:
+    return describe(max(both, key=lambda result: math.inf if result.error is None else result.error))
 
 
 def describe(result: CallComparison) -> str:
