@@ -49,8 +49,8 @@ def _what(sample: WrongSample, expected: Expected, actual: torch.Tensor, product
             "never written."
         )
     wrong = Elements(expected, actual, index_of(sample.wrong, sample.shape))
-    return (
-        not_finite(wrong)
-        or value_pattern(wrong, expected, actual)
-        or error_pattern(sample, wrong, expected, actual, products)
-    )
+    if said := not_finite(wrong):
+        return said
+    if not wrong.finite.all():  # infinities of the wrong sign
+        wrong = Elements(expected, actual, tuple(part[wrong.finite] for part in wrong.index))
+    return value_pattern(wrong, expected, actual) or error_pattern(sample, wrong, expected, actual, products)

@@ -95,7 +95,7 @@ def _from_elsewhere(wrong: Elements, expected: Expected, actual: torch.Tensor) -
         if int(there.sum()) < max(FEW, len(found) // 2):
             continue
         home = Elements(expected, actual, tuple(each[there] for each in moved))
-        same = (found[there] - home.wanted).abs() <= home.tolerance
+        same = home.wanted.isfinite() & ((found[there] - home.wanted).abs() <= home.tolerance)
         if wrong.hold(same) and len(found[there][same].unique()) >= FEW:
             return named
     return ""

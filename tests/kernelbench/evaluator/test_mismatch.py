@@ -148,6 +148,28 @@ def test_memory_that_was_not_written_is_named() -> None:
     assert "never written" not in pattern_of(budget(X), found)
 
 
+def test_infinities_that_are_expected_hide_no_pattern() -> None:
+    exact = X.clone()
+    exact[0] = torch.inf
+    expected = expect(exact, exact.float(), [exact.float()], 1.0)
+    assert (
+        pattern_of(expected, -exact.float()) == "Every wrong element has the wrong sign and the right size."
+    )
+    assert "finite where an infinity or NaN is expected" in pattern_of(expected, X.float())
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bool, torch.uint8])
+@pytest.mark.parametrize("shape", [(96, 100), (3,), ()])
+def test_outputs_of_any_dtype_and_size_are_looked_at(kind: torch.dtype, shape: tuple[int, ...]) -> None:
+    exact = normal(*shape).abs().to(kind)
+    expected = expect(exact.double() if kind.is_floating_point else exact, exact, [exact], 1.0)
+    unwritten = torch.full(shape, 0xFF, dtype=torch.uint8).view(kind)
+    if kind.is_floating_point and shape:
+        assert "never written" in pattern_of(expected, unwritten)
+    else:
+        assert "never written" not in pattern_of(expected, unwritten)
+
+
 def test_an_overflow_that_zeros_the_rest_of_its_row_is_named() -> None:
     hot = X.clone()
     hot[5, 7], hot[5, 20:52] = 100.0, 88.0
