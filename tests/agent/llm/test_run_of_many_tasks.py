@@ -223,7 +223,8 @@ def test_a_model_that_always_cheats_earns_nothing_and_all_of_it_is_kept(
 
     def cheat(body: dict[str, Any], number: int) -> Reply:
         if "`ModelNew`, which" in body["messages"][0]["content"]:
-            return Reply(f"```python\n{KERNEL.format("'forged'")}# {next(numbers)}\n```")
+            forged = KERNEL.format('"forged"')
+            return Reply(f"```python\n{forged}# {next(numbers)}\n```")
         return Reply(judged(body["messages"][1]["content"]))
 
     endpoint.script = cheat
