@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from kernelwright.agent.llm.model import (
     Message,
     ModelAbsent,
     ModelCall,
+    ModelError,
     ModelRefused,
     Sampling,
 )
@@ -37,6 +39,23 @@ def many(server: FakeEndpoint, calls: list[ModelCall], **limits: float) -> list[
             return await asyncio.gather(*(model.complete(each) for each in calls))
         finally:
             await model.close()
+
+    return asyncio.run(ask())
+
+
+def in_turn(server: FakeEndpoint, calls: list[ModelCall]) -> list[Any]:
+    """What comes of calls made one after the other by one client: completions and errors."""
+
+    async def ask() -> list[Any]:
+        model = OpenAIModel(Endpoint(base_url=server.base_url, backoff_s=0.02, patience_s=2.0))
+        found: list[Any] = []
+        for each in calls:
+            try:
+                found.append(await model.complete(each))
+            except ModelError as error:
+                found.append(error)
+        await model.close()
+        return found
 
     return asyncio.run(ask())
 
@@ -124,7 +143,7 @@ def test_a_broken_stream_is_asked_for_again_and_paid_for(endpoint: FakeEndpoint,
 
 
 def test_a_stream_without_an_end_is_a_broken_one(endpoint: FakeEndpoint) -> None:
-    endpoint.say(Reply("half an answ", finish=None), "whole")
+    endpoint.say(Reply("half an answ", finish=None, usage=None, is_ended=False), "whole")
     assert completed(endpoint).text == "whole"
 
 
@@ -174,10 +193,10 @@ def test_patience_ends(endpoint: FakeEndpoint) -> None:
 def test_what_will_not_pass_is_not_tried_again(
     endpoint: FakeEndpoint, fault: ErrorResponse, error: type
 ) -> None:
-    endpoint.say(fault)
-    with pytest.raises(error, match=fault.message):
-        completed(endpoint)
-    assert len(endpoint.requests) == 1
+    endpoint.say("ok", fault)
+    found = in_turn(endpoint, [call(), call("another")])
+    assert type(found[1]) is error and fault.message in str(found[1])
+    assert len(endpoint.requests) == 2
 
 
 def test_nobody_there() -> None:
