@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
-from kernelwright.agent.llm.model import ModelError
+from kernelwright.agent.llm.model import EndpointUnusable, ModelError
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
@@ -73,7 +73,8 @@ class Run:
     def execute(self) -> bool:
         """Work through the pending tasks; False when some are left (budget, infrastructure).
 
-        Where one task raises, the others are ended; what they had under way is not recorded.
+        Where one task raises, the others are ended; what they had under way is not recorded. Raises
+        EndpointUnusable where no model answers.
         """
         at_once = self.config.execution.tasks_at_once or (MODEL_TASKS if self.models else self.pool.slots)
         at_once = max(1, min(at_once, len(self.pending)))
@@ -110,6 +111,8 @@ class Run:
                 complete = False
             except TaskError as error:
                 complete &= self._failed(task, error)
+            except EndpointUnusable:
+                raise  # the other tasks would fare no better
             except (InfrastructureError, ModelError, BudgetSpent) as error:
                 complete = False
                 if not self.stopped.is_set():

@@ -36,7 +36,7 @@ def get_init_inputs():
 
 SURFACE = {
     "demo": {"--out"},
-    "doctor": {"--target", "--measure", "--roofline", "--json"},
+    "doctor": {"--target", "--measure", "--roofline", "--model", "--json"},
     "tasks": {"--suite", "--audit", "--mutations", "--memory", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
@@ -47,7 +47,8 @@ SURFACE = {
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
         "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--max-usd",
-        "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
+        "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
+        "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--max-minutes", "--max-minutes-per-task",

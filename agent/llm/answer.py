@@ -107,11 +107,12 @@ class Answer:
         said = joined([*self._text, *self._reasoning])
         unknown = not prompt or (not completion and bool(said))
         prompt = prompt or self._prompt_tokens
+        cached = min(_first(self._told, _CACHED) or 0, prompt)
         return Usage(
             prompt_tokens=prompt,
             completion_tokens=completion or (estimated_tokens(said) if unknown else 0),
-            cached_tokens=min(_first(self._told, _CACHED) or 0, prompt),
-            cache_write_tokens=min(_first(self._told, _WRITTEN) or 0, prompt),
+            cached_tokens=cached,
+            cache_write_tokens=min(_first(self._told, _WRITTEN) or 0, prompt - cached),
             estimated=unknown,
         )
 

@@ -82,6 +82,22 @@ class OpenAIModel:
     async def close(self) -> None:
         await self._client.close()
 
+    async def read_context(self, model: str) -> None:
+        """Learn the context length of a model, which vLLM, SGLang and OpenRouter list."""
+        try:
+            listed = await self._client.with_options(timeout=10.0).models.with_raw_response.list()
+            found = json.loads(listed.text).get("data", ())
+            entry = next(each for each in found if each["id"] == model)
+        except (openai.APIError, ValueError, TypeError, AttributeError, KeyError, StopIteration):
+            return
+        for name in ("max_model_len", "context_length", "max_context_length", "context_window"):
+            if isinstance(length := entry.get(name), int) and length > 0:
+                self._of(model).context = length
+                return
+
+    def _of(self, model: str) -> Requests:
+        return self.known.setdefault(model, Requests(self._is_openai, self.endpoint.extra))
+
     async def complete(self, call: ModelCall) -> Completion:
         """Return the completion of a call. Raises ModelRefused or ModelAbsent."""
         attempts, broken, wasted = 0, 0, NO_TOKENS
@@ -146,7 +162,7 @@ class OpenAIModel:
                 await self._tokens.acquire(piece)
                 left -= piece
         model, began = call.sampling.model, time.monotonic()
-        requests = self.known.setdefault(model, Requests(self._is_openai, self.endpoint.extra))
+        requests = self._of(model)
         body = requests.body(call)
         try:
             for _ in range(_MOST_CHANGES):

@@ -18,7 +18,7 @@ from kernelwright.agent.llm.model import (
     ModelRefused,
     Sampling,
 )
-from tests.agent.llm.test_client import call, completed, in_turn, many
+from tests.helpers.model_calls import call, completed, in_turn, many
 
 Body = dict[str, Any]
 TEXT = "```python\nclass ModelNew: ...\n```"
