@@ -105,7 +105,7 @@ class ModelOptions(Section):
     extra_body: Annotated[
         str | None,
         AfterValidator(_json_object),
-        typer.Option(metavar="JSON", help="Further fields of all requests, such as '{\"top_p\": 0.95}'."),
+        typer.Option(metavar="JSON", help="Fields of requests, as '{\"top_p\": 1}'."),
     ] = None
     selection: Selection | None = None  # of metrics, that the judge is shown; None: the usual ones
 
@@ -249,24 +249,19 @@ class ExecutionOptions(Section):
         typer.Option(help="Tasks at a time.", show_default=f"{MODEL_TASKS} with a model"),
     ] = None
     price: Annotated[
-        str | None, typer.Option(metavar="IN/OUT", help="Price of --model, in USD per million tokens.")
+        str | None, typer.Option(metavar="IN/OUT", help="USD per million tokens of --model.")
     ] = None
-    prices: Annotated[
-        Path | None,
-        typer.Option(help="Further prices, as TOML.", show_default="those of genai-prices"),
-    ] = None
-    service_tier: Annotated[str | None, typer.Option(help="Service tier of the endpoint, such as flex.")] = (
-        None
+    prices: Annotated[Path | None, typer.Option(help="Prices besides genai-prices', as TOML.")] = None
+    service_tier: Annotated[str | None, typer.Option(help="Service tier, such as flex.")] = None
+    silence_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Silence in an answer.")] = (
+        Endpoint.silence_s
     )
-    silence_limit: Annotated[
-        float, Field(gt=0), typer.Option(metavar="SECONDS", help="Longest pause in an answer.")
-    ] = Endpoint.silence_s
-    call_limit: Annotated[
-        float, Field(gt=0), typer.Option(metavar="SECONDS", help="Longest time for an answer.")
-    ] = Endpoint.call_s
-    retry_limit: Annotated[
-        float, Field(gt=0), typer.Option(metavar="SECONDS", help="Longest time to retry a call.")
-    ] = Endpoint.patience_s
+    call_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Time for an answer.")] = (
+        Endpoint.call_s
+    )
+    retry_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Time to retry a call.")] = (
+        Endpoint.patience_s
+    )
     requests_a_minute: Annotated[float | None, typer.Option(help="Rate limit of the endpoint.")] = None
     tokens_a_minute: Annotated[float | None, typer.Option(help="Token limit of the endpoint.")] = None
 
