@@ -22,7 +22,7 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception,
-    stop_after_delay,
+    stop_before_delay,
     wait_random_exponential,
 )
 
@@ -102,7 +102,7 @@ class OpenAIModel:
         """Return the completion of a call. Raises ModelRefused or ModelAbsent."""
         attempts, broken, wasted = 0, 0, NO_TOKENS
         took: list[float] = []  # seconds of each attempt, without what it waited for its turn
-        impatient = stop_after_delay(self.endpoint.patience_s)
+        impatient = stop_before_delay(self.endpoint.patience_s)
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_passing),
             stop=lambda state: broken >= _MOST_BROKEN or impatient(state),
