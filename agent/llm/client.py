@@ -174,7 +174,7 @@ class OpenAIModel:
                         raise
                     change = requests.learn(call, body, error.refusal)
                     if change is not None:
-                        self._say(f"{model}: the endpoint refused a request ({error}): {change} from now on")
+                        self._say(f"{model}: {change} from now on, for it refused a request: {error!s:.200}")
                     again = requests.body(call)
                     if again == body:
                         raise
@@ -186,7 +186,7 @@ class OpenAIModel:
     async def _answer(self, body: dict[str, Any], requests: Requests, prompt_tokens: int) -> Completion:
         answer = Answer(prompt_tokens)
         more = {name: value for name, value in body.items() if name not in ("model", "messages")}
-        silence_s = self.endpoint.silence_s if body["stream"] else self.endpoint.call_s
+        silence_s = self.endpoint.silence_s if body.get("stream") else self.endpoint.call_s
         asked = self._client.chat.completions.with_streaming_response.create(
             model=body["model"],
             messages=body["messages"],

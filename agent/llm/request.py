@@ -53,6 +53,7 @@ _PROMPT = re.compile(
 )
 _NUMBER = re.compile(r"(?<![\w.-])\d[\d,]*(?![\w-]|\.\d)")
 _LEAST_REPLY = 256  # tokens: with less room than this the prompt is too long
+_LEAST_LIMIT = 512  # tokens: a smaller number in a refusal is another, such as its HTTP status
 _MARGIN = 16  # tokens, of the markup between messages
 
 
@@ -137,7 +138,7 @@ class Requests:
             if re.search(rf"\b{limit}\b", words) and _UNKNOWN.search(words):
                 return self._rename(limit)
             return self._lower(call, int(refused[limit]), words)
-        if refused["stream"] and _STREAM.search(words):
+        if refused.get("stream") and _STREAM.search(words):
             return self._drop("stream")
         if _SYSTEM.search(words) and any(m["role"] == "system" for m in refused["messages"]):
             self._system = False
@@ -187,7 +188,7 @@ class Requests:
             self._most = 9 * sent // 10  # it counts more than it says
             return f"replies have at most {self._most} tokens"
         numbers = [int(found.replace(",", "")) for found in _NUMBER.findall(words)]
-        lower = [number for number in numbers if 1 < number < sent]
+        lower = [number for number in numbers if _LEAST_LIMIT <= number < sent]
         self._most = (
             max(lower) if lower else sent - 1 if sent in numbers and sent == self._most else sent // 2
         )

@@ -64,7 +64,7 @@ REFUSALS: dict[str, tuple[Callable[[Body], bool], ErrorResponse, Body]] = {
         above(8192), ErrorResponse(400, body=[{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message":
             "Unable to submit request because it has a maxOutputTokens value of 16384 but the supported range is from "
             "1 (inclusive) to 8193 (exclusive)."}}]), {"max_tokens": 8192}),
-    "limit_without_a_number": (above(5000), refused("max_tokens is too large"), {"max_tokens": 4096}),
+    "limit_without_a_number": (above(5000), refused("litellm.BadRequestError: Error code: 400 - max_tokens is too large"), {"max_tokens": 4096}),
     "vllm_context": (
         above(13000), ErrorResponse(400, body={"object": "error", "type": "BadRequestError", "code": 400, "message":
             "This model's maximum context length is 16384 tokens. However, you requested 19103 tokens (2719 in the "

@@ -14,7 +14,7 @@ import pytest
 from kernelwright import cli
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import RecordedAttempt
+from kernelwright.results.store.records import RecordedAttempt, TaskState
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 
@@ -223,6 +223,26 @@ def test_whatever_the_model_does_the_run_goes_on(
     coder = [body["messages"] for body in asked(endpoint) if is_coder(body)]
     assert any("no kernels of its own" in messages[-1]["content"] for messages in coder)
     assert json.loads(done.stdout)["correct"] == 1
+
+
+@pytest.mark.slow
+def test_a_run_whose_credit_is_exhausted_says_so_and_goes_on_later(
+    endpoint: FakeEndpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    exhausted = ErrorResponse(402, "Insufficient credits")
+    coding(endpoint, exhausted, exhausted, exhausted, PLAIN)
+    others = [tmp_path / f"{number}.py" for number in range(3)]
+    for number, path in enumerate(others):
+        path.write_text(TASK.replace("128", str(128 + number)))
+    out = tmp_path / "out"
+    done = run(home, endpoint, *others, *MODEL, "--rounds", 1, "--out", out)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    *_, how, error = done.stderr.strip().splitlines()
+    assert f"--resume {out}" in how and "Insufficient credits" in error, done.stderr
+    with RunDatabase.open(out, read_only=True) as database:
+        assert {entry.state for entry in database.tasks()} == {TaskState.pending}
+    done = run(home, endpoint, "--resume", out, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["correct"] == 3, done.stderr
 
 
 @pytest.mark.slow
