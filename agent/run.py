@@ -13,7 +13,7 @@ from enum import Enum
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
 from kernelwright.agent.headroom import eager_share, near_roofline
-from kernelwright.agent.llm.model import ModelError
+from kernelwright.agent.llm.model import EndpointUnusable, ModelError
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
 from kernelwright.agent.loop import TaskLoop
@@ -86,7 +86,8 @@ class Run:
     def execute(self) -> bool:
         """Work through the pending tasks; False when some are left (budget, infrastructure).
 
-        Where one task raises, the others are ended; what they had under way is not recorded.
+        Where one task raises, the others are ended; what they had under way is not recorded. Raises
+        EndpointUnusable where no model answers.
         """
         running: list[Future[bool]] = []
         with ThreadPoolExecutor(self.workers, "task") as executor:
@@ -135,6 +136,8 @@ class Run:
             return Outcome.left
         except TaskError as error:
             return self._failed(task, error)
+        except EndpointUnusable:
+            raise  # the other tasks would fare no better
         except (InfrastructureError, ModelError, BudgetSpent) as error:
             if not self.stopped.is_set():
                 self.progress.say(f"{task.id}: left for --resume: {error}")

@@ -1,14 +1,14 @@
 """A run's access to language models: who is asked, what may be spent, and where answers are stored."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.judge import LlmJudge
-from kernelwright.agent.llm.model import ChatModel, Endpoint, Sampling
+from kernelwright.agent.llm.model import ChatModel, Endpoint, EndpointUnusable, Sampling
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
@@ -19,9 +19,11 @@ from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Language, Record, Target, Task
 from kernelwright.profiling.selection import Selection
 from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import LlmCall
 
 if TYPE_CHECKING:
     from kernelwright.agent.llm.client import OpenAIModel
+    from kernelwright.agent.llm.preflight import Preflight
 
 
 def languages_for(device: str) -> tuple[Language, ...]:
@@ -43,7 +45,7 @@ class Terms:
     """Terms of use of the models; not part of a run's identity, so they may change when it is resumed."""
 
     endpoint: Endpoint
-    prices: Path
+    prices: Prices
     run: SpendingLimits
     task: SpendingLimits
 
@@ -53,10 +55,29 @@ class Terms:
         Raises UsageError and MissingPrerequisite if these models cannot be used so.
         """
         self.endpoint.require()
-        budget = Budget(Prices.read(self.prices), self.run, self.task)
+        budget = Budget(self.prices, self.run, self.task)
         for sampling in (roles.coder, roles.judge):
             budget.require_price(sampling.model)
         return budget
+
+    def preflight(
+        self, roles: Roles, had: Sequence[LlmCall], say: Callable[[str], None]
+    ) -> "Preflight | None":
+        """Ask the models whether they can be used; None if the calls that a run has `had` left no budget.
+
+        Raises MissingPrerequisite if one cannot, with the endpoint's words.
+        """
+        from kernelwright.agent.llm.preflight import preflight, unusable
+
+        budget = self.budget_for(roles)
+        for call in had:
+            budget.count(call.task, call.usd, call.prompt_tokens + call.completion_tokens)
+        if budget.spent_by(None) is not None:
+            return None
+        try:
+            return preflight(self.endpoint, (roles.coder, roles.judge), say)
+        except EndpointUnusable as error:
+            raise unusable(self.endpoint, error) from None
 
 
 class ModelSession:
@@ -82,18 +103,27 @@ class ModelSession:
 
     @classmethod
     def asking(
-        cls, roles: Roles, terms: Terms, database: RunDatabase, timing_lock: TimingLock | None = None
+        cls,
+        roles: Roles,
+        terms: Terms,
+        database: RunDatabase,
+        timing_lock: TimingLock | None = None,
+        found: "Preflight | None" = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> Self:
         """Create a session that stores answers in `database` and pauses while candidates are timed.
 
+        `found`: by a preflight, whose calls are stored and counted; `say` is told what endpoints refuse.
         Raises what `Terms.budget_for` does.
         """
         from kernelwright.agent.llm.client import OpenAIModel  # takes two seconds to import
 
-        budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
-        return cls(
-            roles, database.run.target, StoredModel(client, database, budget), budget, client, timing_lock
-        )
+        budget = terms.budget_for(roles)
+        client = OpenAIModel(terms.endpoint, found.requests if found is not None else None, say)
+        stored = StoredModel(client, database, budget)
+        for call, completion in found.calls if found is not None else ():
+            stored.keep(call, call, completion)
+        return cls(roles, database.run.target, stored, budget, client, timing_lock)
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:

@@ -15,7 +15,7 @@ import pytest
 
 from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
-from kernelwright.agent.llm.model import Endpoint
+from kernelwright.agent.llm.model import Endpoint, EndpointUnusable
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.progress import RunProgress
 from kernelwright.agent.run import Run
@@ -321,6 +321,47 @@ def test_an_endpoint_that_does_not_know_us_leaves_tasks_for_later_and_nothing_is
     assert verdicts(database) == ["correct"] * 4
     paid = [call.request_sha256 for call in database.llm_calls() if call.completion_tokens]
     assert len(paid) == len(set(paid)) == 5 and paid[: len(before)] == before
+
+
+def test_an_endpoint_that_answers_no_more_ends_the_run_and_leaves_all_tasks_pending(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    better = Better()
+    endpoint.script = lambda body, number: (
+        better(body, number) if number < 4 else ErrorResponse(402, "Insufficient credits")
+    )
+    started = time.monotonic()
+    with pytest.raises(EndpointUnusable, match="Insufficient credits"):
+        carried_out(database, endpoint, tasks=30, at_once=4, rounds=3)
+    assert time.monotonic() - started < 10 and len(endpoint.requests) <= 4 + 3 + 4
+    assert {entry.state for entry in database.tasks()} == {TaskState.pending}
+    assert not any("build_error" in verdicts(database, f"file:{n}") for n in range(30))
+    endpoint.script = better
+    assert carried_out(database, endpoint, rounds=3, at_once=8)
+    assert all(verdicts(database, f"file:{n}") == ["correct"] * 4 for n in range(30))
+
+
+def test_a_parameter_that_is_refused_costs_a_request_and_no_round(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    better, message = Better(), "Invalid max_tokens value, the valid range of max_tokens is [1, 80]"
+    endpoint.script = lambda body, number: (
+        ErrorResponse(400, message) if body["max_tokens"] > 80 else better(body, number)
+    )
+    said: list[str] = []
+    assert carried_out(database, endpoint, tasks=3, at_once=1, said=said, rounds=3)
+    assert all(verdicts(database, f"file:{n}") == ["correct"] * 4 for n in range(3))
+    assert len(endpoint.requests) == 1 + 3 * 5
+
+
+def test_an_endpoint_that_refuses_everything_ends_a_run_at_its_first_call(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.say(ErrorResponse(422, body={"detail": "this service is for members"}))
+    with pytest.raises(EndpointUnusable, match="for members"):
+        carried_out(database, endpoint, tasks=20, at_once=1, rounds=3)
+    assert {entry.state for entry in database.tasks()} == {TaskState.pending}
+    assert not database.attempts("file:0") and len(endpoint.requests) == 1
 
 
 def test_an_interrupt_ends_all_tasks_at_once_and_nothing_is_lost(
