@@ -5,15 +5,12 @@ whole is kept whatever its tail looks like; one that did not is a BrokenOffError
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kernelwright.agent.llm.model import Completion, Usage, estimated_tokens
+from kernelwright.agent.llm.thought import closes, closes_unopened, without_marks, without_thought
 
-_TAG = r"(?:think|thinking|thought|reasoning|seed:think)>\s*"
-_OPENED = re.compile(rf"<{_TAG}", re.IGNORECASE)
-_CLOSED = re.compile(rf"</{_TAG}", re.IGNORECASE)
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 # Fields of a usage, by the names that providers have for them. A dot leads into an object.
 _PROMPT = ("prompt_tokens", "input_tokens")
@@ -96,7 +93,7 @@ class Answer:
     @property
     def opens_no_thought(self) -> bool:
         """Return True if the text closes a thought that it does not open."""
-        return _closed_only(joined(self._text)) is not None
+        return closes_unopened(joined(self._text))
 
     @property
     def usage(self) -> Usage:
@@ -186,22 +183,15 @@ def _texts(content: Any, thoughts: bool = False, plain: bool = True) -> Iterator
 def separated(text: str, cut: bool = False, cut_thoughts_open: bool = False) -> tuple[str, str]:
     """Separate an answer from the thinking before it, which some servers leave in the text.
 
-    A thought that was `cut` is no answer; one that is never closed, and was not cut, is taken for one.
+    A thought that is never closed is no answer if it was `cut` off, else it is taken for one.
+    `cut_thoughts_open`: the model's answers begin with a thought that no tag opens.
     """
-    opened = _OPENED.match(text, len(text) - len(text.lstrip()))
-    closed = _CLOSED.search(text, opened.end()) if opened is not None else _closed_only(text)
-    if closed is not None:
-        return text[closed.end() :], text[opened.end() if opened else 0 : closed.start()].strip()
-    rest = text[opened.end() :] if opened is not None else text
-    if cut and (opened is not None or cut_thoughts_open):
-        return "", rest.strip()
-    return rest, ""
-
-
-def _closed_only(text: str) -> re.Match[str] | None:
-    """Return the tag that closes a thought, where none opens one before it."""
-    closed = _CLOSED.search(text)
-    return closed if closed is not None and _OPENED.search(text, 0, closed.start()) is None else None
+    answer, thought = without_thought(text)
+    if not thought:
+        return ("", text.strip()) if cut and cut_thoughts_open else (answer, "")
+    ended_open = not (answer.strip() or cut or closes(text))
+    thought = without_marks(thought).strip()
+    return (thought, "") if ended_open else (answer.lstrip(), thought)
 
 
 def joined(pieces: Iterable[str]) -> str:

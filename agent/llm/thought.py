@@ -12,8 +12,8 @@ A draft in a thought was not submitted: whatever reads replies reads the answer 
 import re
 
 _NAMES = r"(?:seed:)?(?:think|thinking|thought|reasoning)"
-_OPENED = re.compile(rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|begin_of_thought\|>")
-_CLOSED = re.compile(rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>")
+_OPENED = re.compile(rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|begin_of_thought\|>", re.IGNORECASE)
+_CLOSED = re.compile(rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>", re.IGNORECASE)
 _CHANNEL = re.compile(r"<\|channel\|>")
 _FINAL = re.compile(r"<\|channel\|>\s*final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>")
 _MESSAGE_END = re.compile(r"<\|(?:end|return|start|call)\|>")
@@ -39,6 +39,22 @@ def without_thought(text: str) -> tuple[str, str]:
     if opened is None:
         return answer, thought
     return answer[: opened.start()], thought + answer[opened.start() :]
+
+
+def without_marks(thought: str) -> str:
+    """Return a thought without the tags around it."""
+    return _CLOSED.sub("", _OPENED.sub("", thought))
+
+
+def closes(text: str) -> bool:
+    """Return True if a text closes a thought."""
+    return _CLOSED.search(text) is not None
+
+
+def closes_unopened(text: str) -> bool:
+    """Return True if a text closes a thought that it does not open: the prompt has opened it."""
+    closed = _CLOSED.search(text)
+    return closed is not None and _OPENED.search(text, 0, closed.start()) is None
 
 
 def is_thought_mark(token: str) -> bool:

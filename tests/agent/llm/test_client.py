@@ -41,6 +41,9 @@ def test_thoughts_in_the_answer_are_kept_apart(endpoint: FakeEndpoint) -> None:
     endpoint.say("<think>\nfirst\n</think>\n\nthe answer")
     completion = completed(endpoint)
     assert completion.text == "the answer" and completion.reasoning == "first"
+    endpoint.say("<think>a draft</think>\n")  # which is no answer, though nothing follows
+    completion = completed(endpoint)
+    assert completion.text == "" and completion.reasoning == "a draft"
 
 
 def test_cached_tokens_are_counted_and_missing_usage_is_estimated(endpoint: FakeEndpoint) -> None:
