@@ -61,7 +61,8 @@ class Run:
         self._out_of_time = deadline(config.budget.max_minutes)
         entries = database.tasks()
         pending = [entry.task for entry in entries if entry.state is TaskState.pending]
-        self.progress.done(len(entries) - len(pending))
+        done = [entry.task for entry in entries if entry.state is TaskState.done]
+        self.progress.done(len(done))
         self.evaluations = Evaluations(
             config.budget.max_evaluations,
             config.budget.max_evaluations_per_task,
@@ -69,7 +70,7 @@ class Run:
             [task.id for task in pending],
         )
         self.workers = self._workers(len(pending))
-        self.scheduler = self._scheduler(pending)
+        self.scheduler = self._scheduler(pending, done)
         memory = LessonMemory(database, learned) if config.tuner.memory else None
         coders, search = self._coders_and_search(memory)
         self.loop = TaskLoop(
@@ -167,13 +168,17 @@ class Run:
         at_once = self.config.execution.tasks_at_once or (MODEL_TASKS if self.models else self.pool.slots)
         return max(1, min(at_once, tasks))
 
-    def _scheduler(self, pending: Sequence[Task]) -> Scheduler:
+    def _scheduler(self, pending: Sequence[Task], done: Sequence[Task]) -> Scheduler:
         limits = self.config.budget.run
-        histories = {task.id: searched(self.database.attempts(task.id)) for task in pending}
-        rounds = {name: len(history) for name, history in histories.items()}
+        tasks, others = (
+            [OpenTask(task, searched(self.database.attempts(task.id))) for task in group]
+            for group in (pending, done)
+        )
+        rounds = {each.task.id: len(each.tried) for each in tasks}
         return Scheduler(
-            [OpenTask(task, histories[task.id]) for task in pending],
+            tasks,
             self._used,
+            done=others,
             breadth_first=(limits.usd, limits.tokens, limits.evaluations) != (None, None, None),
             workers=self.workers,
             interrupted=interrupted(self.database.llm_calls(), rounds),
