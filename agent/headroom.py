@@ -20,7 +20,7 @@ _STALE = 3  # rounds without progress, from which further ones make no differenc
 
 
 class Standing(NamedTuple):
-    """Where a round begins: the best kernel so far against eager, and the rounds since it was found."""
+    """Start of a round: the best kernel so far against eager, and the rounds since it was found."""
 
     best: Literal["none", "slower", "faster"] = "none"
     stale: int = 0
@@ -29,7 +29,7 @@ class Standing(NamedTuple):
 _NOTHING = Standing()
 
 
-class Round(NamedTuple):
+class RoundGain(NamedTuple):
     """Standing before a round, and the share of the headroom that it closed: 0 for a failure."""
 
     standing: Standing
@@ -45,20 +45,20 @@ class Headroom:
 
     left: float = _UNKNOWN
     standing: Standing = _NOTHING
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[RoundGain, ...] = ()
 
     @classmethod
     def of(cls, history: Sequence[Attempt], free_author: str | None = None) -> "Headroom":
         """Return the headroom after a history. `free_author`: the coder whose rounds are not counted."""
         share = eager_share(history)
         left = _UNKNOWN if share is None else -math.log(min(share, 1.0))
-        best, standing, rounds = -math.inf, _NOTHING, list[Round]()
+        best, standing, rounds = -math.inf, _NOTHING, list[RoundGain]()
         for attempt in history:
             speedup = over_eager(attempt.evaluation)
             speed = math.log(speedup) if speedup else -math.inf
             gain = max(0.0, speed - max(0.0, best))
             if attempt.candidate.author != free_author:
-                rounds.append(Round(standing, min(1.0, gain / left) if left > 0 else 0.0))
+                rounds.append(RoundGain(standing, min(1.0, gain / left) if left > 0 else 0.0))
             stale = 0 if speed > best + math.log(FASTER) else min(_STALE, standing.stale + 1)
             best, left = max(best, speed), max(0.0, left - gain)
             if best > -math.inf:

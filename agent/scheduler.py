@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.agent.headroom import Headroom, Round, Standing
+from kernelwright.agent.headroom import Headroom, RoundGain, Standing
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.records import Task
 
@@ -46,7 +46,7 @@ class OpenTask:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TaskTurn:
     """A task that is to get its next step."""
 
     open: OpenTask
@@ -82,7 +82,7 @@ class Scheduler:
         for each in (*self._open, *self._done):
             self._look_at(each)
 
-    def take(self) -> Turn | None:
+    def take(self) -> TaskTurn | None:
         """Return the task to go on with, once there is one; None when all are done, or `close` was called."""
         with self._changed:
             while not self._closed and self._open:
@@ -92,7 +92,7 @@ class Scheduler:
                 self._changed.wait()
             return None
 
-    def put_back(self, turn: Turn, *, done: bool) -> None:
+    def put_back(self, turn: TaskTurn, *, done: bool) -> None:
         """Return a task that was taken."""
         with self._changed:
             turn.open.taken = False
@@ -115,13 +115,13 @@ class Scheduler:
         with self._changed:
             return list(self._open)
 
-    def _turn(self, chosen: OpenTask) -> Turn:
+    def _turn(self, chosen: OpenTask) -> TaskTurn:
         chosen.taken = True
         if not self.breadth_first:
-            return Turn(chosen, None, 0)
+            return TaskTurn(chosen, None, 0)
         waiting = 0 if chosen.had_round else sum(not each.had_round for each in self._open)
         chosen.had_round = True
-        return Turn(chosen, 1 if len(self._open) > self._workers else None, waiting)
+        return TaskTurn(chosen, 1 if len(self._open) > self._workers else None, waiting)
 
     def _look_at(self, open_task: OpenTask) -> None:
         open_task.headroom = Headroom.of(open_task.tried, self._free_author)
@@ -147,7 +147,7 @@ class Scheduler:
 
         return rank
 
-    def _shares(self, rounds: Sequence[Round]) -> Callable[[Standing], float]:
+    def _shares(self, rounds: Sequence[RoundGain]) -> Callable[[Standing], float]:
         """Return what a round from a standing is expected to close, by the `rounds` of the run."""
         closed: dict[Standing, list[float]] = {}
         for standing, share in rounds:

@@ -68,7 +68,7 @@ TARGET = Target(
 
 @dataclass(frozen=True)
 class Nature:
-    """What is true of a task, and nobody is told. `reach`: logarithm of the best speedup that there is."""
+    """Truth about a task, which nobody is told. `reach`: logarithm of the best speedup that there is."""
 
     share: float  # of the roofline, that eager reaches
     reach: float
