@@ -52,7 +52,7 @@ def unusable(endpoint: Endpoint, error: EndpointUnusable) -> MissingPrerequisite
     address = endpoint.url or "https://api.openai.com/v1"
     return MissingPrerequisite(
         f"the endpoint {address} cannot be used: {error}",
-        "check OPENAI_BASE_URL (most end in /v1), OPENAI_API_KEY, and the name by doctor --model NAME",
+        "check OPENAI_BASE_URL (most end in /v1) and OPENAI_API_KEY; kernelwright doctor --model tries them",
     )
 
 
