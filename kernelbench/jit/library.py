@@ -13,6 +13,7 @@ from kernelwright.kernelbench.jit.signature import Signature, parse
 
 SOURCE_NAME = "kernel.cpp"
 LIBRARY_NAME = "kernel.so"
+MATH_HEADER = Path(__file__).parent / "include" / "kernelwright" / "math.h"
 FLAGS_NAME = "flags.txt"  # beside them in the cache: those of the candidate's choice, one a line
 
 # Without -fno-gnu-unique the template statics of two candidates are one object; without -Bsymbolic a

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from kernelwright.agent.builtin.codegen.cpp.headers import TEMPLATES
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.jit import flags
+from kernelwright.kernelbench.jit.library import MATH_HEADER
 
 pytestmark = pytest.mark.builds
 
-HEADER = (TEMPLATES / "math.h").read_text()
+HEADER = MATH_HEADER.read_text()
 SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3.4e38, -3.4e38, 1.0, -1.0, 88.8, -104.0]
 
 
