@@ -6,7 +6,7 @@ from functools import cache
 
 from kernelwright.agent.builtin.codegen.backend import Kernel, linked
 from kernelwright.agent.builtin.codegen.cpp.types import SUFFIX
-from kernelwright.kernelbench.jit.library import MATH_HEADER
+from kernelwright.kernelbench.jit.standard import MATH_HEADER
 
 _DEFINED = re.compile(r"static inline \w+ (\w+)\(")
 _TYPES = {suffix: ctype for ctype, suffix in SUFFIX.items() if ctype != "float"}
