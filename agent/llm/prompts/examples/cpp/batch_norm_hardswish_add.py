@@ -10,8 +10,8 @@ lib = jit.compile_cpp(r"""
 
 constexpr long BLOCK = 2048;  // floats of one plane: large enough to amortize the set-up, and in the L1 cache
 
-extern "C" void norm_hardswish_add(const float* x, const float* residual, const float* weight, const float* bias,
-                                   const float* mean, const float* variance, float* y,
+extern "C" void norm_hardswish_add(const float* x, const float* residual, const float* weight,
+                                   const float* bias, const float* mean, const float* variance, float* y,
                                    long images, long channels, long plane, float eps) {
     const long blocks = (plane + BLOCK - 1) / BLOCK;
     #pragma omp parallel

@@ -1,5 +1,4 @@
-"""log_softmax((x + bias) / temperature, dim=1) of (N, C, H, W): a reduction along a stride, by blocks of whole
-cache lines; one pass over memory, not three."""
+"""log_softmax((x + bias) / temperature, dim=1) of (N, C, H, W): strided, by whole cache lines; one pass."""
 
 import torch
 from torch import nn
@@ -61,7 +60,7 @@ extern "C" void log_softmax(const float* x, const float* bias, float* y,
 class ModelNew(nn.Module):
     def __init__(self, channels, temperature):
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(channels, 1, 1))  # name and shape as in Model, whose values it gets
+        self.bias = nn.Parameter(torch.zeros(channels, 1, 1))  # named and shaped as Model's: gets its values
         self.temperature = temperature
 
     def forward(self, x):

@@ -1,4 +1,4 @@
-"""silu(rms_norm(x) * weight): a reduction of each row, then transcendentals; one pass over memory, not six."""
+"""silu(rms_norm(x) * weight): reductions of rows, vectorized exponentials; one pass over memory, not six."""
 
 import torch
 from torch import nn
@@ -45,7 +45,7 @@ extern "C" void rms_norm_silu(const float* x, const float* weight, float* y,
 class ModelNew(nn.Module):
     def __init__(self, columns):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(columns))  # name and shape as in Model, whose values it gets
+        self.weight = nn.Parameter(torch.ones(columns))  # named and shaped as Model's: gets its values
 
     def forward(self, x):
         x = x.contiguous()  # the kernel indexes rows by itself; this costs nothing if they are contiguous

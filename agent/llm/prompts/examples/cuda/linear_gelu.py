@@ -1,4 +1,4 @@
-"""gelu(x @ weight.T + bias) in float32: a register-tiled product, double-buffered, with its epilogue fused."""
+"""gelu(x @ weight.T + bias) in float32: a register-tiled, double-buffered product with a fused epilogue."""
 
 import torch
 from torch import nn
@@ -15,14 +15,16 @@ __device__ float4 four(const float* from, int row, int rows, int k, int K) {
     const float* at = from + (long)row * K + k;
     if (row >= rows) return make_float4(0, 0, 0, 0);
     if (K % 4 == 0 && k + 4 <= K) return *reinterpret_cast<const float4*>(at);  // aligned: one load
-    return make_float4(k < K ? at[0] : 0, k + 1 < K ? at[1] : 0, k + 2 < K ? at[2] : 0, k + 3 < K ? at[3] : 0);
+    const int l = K - k;  // numbers left
+    return make_float4(l > 0 ? at[0] : 0, l > 1 ? at[1] : 0, l > 2 ? at[2] : 0, l > 3 ? at[3] : 0);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)  // two blocks an SM: at most 128 registers a thread
 linear_gelu(const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
             float* __restrict__ y, int M, int N, int K) {
     // Slices lie transposed, so that a thread's 8 rows are neighbours, and twice: one is read, one filled.
-    alignas(16) __shared__ float a[2][SLICE][TILE + 4], b[2][SLICE][TILE + 4];  // + 4: fewer bank conflicts when filled
+    // + 4: fewer bank conflicts when they are filled. alignas: they are read as float4.
+    alignas(16) __shared__ float a[2][SLICE][TILE + 4], b[2][SLICE][TILE + 4];
     const int m = blockIdx.y * TILE, n = blockIdx.x * TILE, t = threadIdx.x;
     const int row = t / 2, k = t % 2 * 4;                   // what this thread loads: four along K of a row
     const int down = t / 16 * EACH, across = t % 16 * 4;    // and computes: columns at across and across + 64

@@ -16,7 +16,8 @@ constexpr int WIDTH = sizeof(PACK) / sizeof(REAL);
 union Pack { PACK whole; REAL of[WIDTH]; };  // uint4: 4 floats or 8 bf16, moved by one instruction
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-rms_norm_silu(const REAL* __restrict__ x, const REAL* __restrict__ weight, REAL* __restrict__ y, int columns, float eps) {
+rms_norm_silu(const REAL* __restrict__ x, const REAL* __restrict__ weight, REAL* __restrict__ y,
+              int columns, float eps) {
     const long row = (long)blockIdx.x * columns;  // long: tensors may have more than 2^31 elements
     const PACK* from = reinterpret_cast<const PACK*>(x + row);
     const PACK* factors = reinterpret_cast<const PACK*>(weight);
@@ -47,7 +48,7 @@ rms_norm_silu(const REAL* __restrict__ x, const REAL* __restrict__ weight, REAL*
         w.whole = factors[at];  // the same for all rows: from the L1 or L2 cache
         for (int j = 0; j < WIDTH; ++j) {
             const float v = (float)kept[i].of[j] * scale * (float)w.of[j];
-            out.of[j] = (REAL)(v / (1 + __expf(-v)));  // __expf: 2 ulp near 0, where it counts
+            out.of[j] = (REAL)(v / (1 + __expf(-v)));  // __expf: a few ulp, within the tolerance
         }
         to[at] = out.whole;
     }
@@ -65,7 +66,7 @@ def build(dtype, pack, threads, packs):  # NVRTC takes tenths of a second, once 
 class ModelNew(nn.Module):
     def __init__(self, columns):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(columns))  # name and shape as in Model, whose values it gets
+        self.weight = nn.Parameter(torch.ones(columns))  # named and shaped as Model's: gets its values
 
     def forward(self, x):
         x = x.contiguous()

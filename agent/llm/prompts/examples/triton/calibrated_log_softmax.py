@@ -1,5 +1,4 @@
-"""log_softmax((x + bias) / temperature, dim=1) of (N, C, H, W): a reduction along a stride, with coalesced
-loads; one pass over memory, not three."""
+"""log_softmax((x + bias) / temperature, dim=1) of (N, C, H, W): strided, coalesced; one pass over memory."""
 
 import torch
 import triton
@@ -33,7 +32,7 @@ def log_softmax(x, bias, y, channels, inner, scale, C: tl.constexpr, WIDE: tl.co
 class ModelNew(nn.Module):
     def __init__(self, channels, temperature):
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(channels, 1, 1))  # name and shape as in Model, whose values it gets
+        self.bias = nn.Parameter(torch.zeros(channels, 1, 1))  # named and shaped as Model's: gets its values
         self.temperature = temperature
 
     def forward(self, x):

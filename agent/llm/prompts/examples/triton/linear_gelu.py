@@ -5,13 +5,18 @@ import triton
 import triton.language as tl
 from torch import nn
 
-# Few configurations, which differ in kind: each is compiled and timed at the first call with new sizes. Larger
+# Few configurations, which differ in kind: each is compiled and timed at the first call of a size. Larger
 # tiles read less (M + N numbers for M * N multiply-adds), smaller ones fill the chip when there are few tiles
-# and leave registers to tf32x3, which needs many. num_stages slices are on their way to shared memory at once:
+# and leave registers to tf32x3, which needs many. num_stages slices are on their way at once:
 # three or four hide the latency. Accumulators take BM * BN / (32 * num_warps) registers a thread: 64 at most.
 CONFIGS = [
     triton.Config({"BM": m, "BN": n, "BK": k}, num_warps=warps, num_stages=stages)
-    for m, n, k, warps, stages in [(128, 64, 32, 8, 3), (128, 128, 32, 8, 3), (128, 128, 16, 8, 4), (64, 64, 32, 4, 4)]
+    for m, n, k, warps, stages in [
+        (128, 64, 32, 8, 3),
+        (128, 128, 32, 8, 3),
+        (128, 128, 16, 8, 4),
+        (64, 64, 32, 4, 4),
+    ]
 ]
 
 

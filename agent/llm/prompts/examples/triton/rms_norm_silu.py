@@ -44,7 +44,7 @@ def rms_norm_silu(x, weight, y, columns, eps, BLOCK: tl.constexpr, WHOLE: tl.con
 class ModelNew(nn.Module):
     def __init__(self, columns):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(columns))  # name and shape as in Model, whose values it gets
+        self.weight = nn.Parameter(torch.ones(columns))  # named and shaped as Model's: gets its values
 
     def forward(self, x):
         x = x.contiguous()
