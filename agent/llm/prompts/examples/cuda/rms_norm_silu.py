@@ -28,10 +28,11 @@ rms_norm_silu(const REAL* __restrict__ x, const REAL* __restrict__ weight, REAL*
     #pragma unroll
     for (int i = 0; i < PACKS; ++i) {  // neighbouring threads take neighbouring packs: coalesced
         const int at = threadIdx.x + i * THREADS;
-        if (at >= packs) break;
-        kept[i].whole = from[at];
-        for (int j = 0; j < WIDTH; ++j) squares += (float)kept[i].of[j] * (float)kept[i].of[j];
+        kept[i].whole = at < packs ? from[at] : PACK{};  // all loads before the first use, which waits
     }
+    #pragma unroll
+    for (int i = 0; i < PACKS; ++i)
+        for (int j = 0; j < WIDTH; ++j) squares += (float)kept[i].of[j] * (float)kept[i].of[j];
     // First within warps, by shuffles without shared memory or barriers, then over the warps' sums.
     for (int step = 16; step > 0; step /= 2) squares += __shfl_xor_sync(0xffffffff, squares, step);
     __shared__ float sums[THREADS / 32];

@@ -1,11 +1,11 @@
 // Tensor cores from CUDA C++: y = x w^T for x (M, K) and w (N, K) in bf16, y (M, N) in float. wmma multiplies
-// fragments of 16 by 16 by 16, which a warp holds together, and accumulates in float. M, N and K are multiples
-// of 16; edges are padded in shared memory. It builds with NVRTC, but is not run in emulation.
+// fragments of 16 by 16 by 16, which a warp holds together, and accumulates in float. M and N are multiples of
+// 32, K of 16; other edges go through shared memory, padded. NVRTC builds it; it is not run in emulation.
 #include <cuda_bf16.h>
 #include <mma.h>
 using namespace nvcuda;
 
-// Launch: grid (N / 64, M / 64), block 128. Each of 4 warps computes 32 by 32, as 2 by 2 fragments: 4 products
+// Launch: grid (N / 64, M / 64), rounded up, block 128. Each of 4 warps computes 32 by 32, as 2 by 2 fragments: 4 products
 // for 4 fragments loaded. A fast kernel also stages tiles in shared memory with cp.async, two or more ahead.
 extern "C" __global__ void __launch_bounds__(128)
 product(const __nv_bfloat16* __restrict__ x, const __nv_bfloat16* __restrict__ w, float* __restrict__ y,
