@@ -15,6 +15,10 @@ class BudgetSpent(Exception):  # noqa: N818 - a state
     """No more may be spent; says of what."""
 
 
+class ShareSpent(BudgetSpent):
+    """No more may be spent on a task now; there may be more for it once other tasks had their share."""
+
+
 class SpendingLimits(Record):
     """None is no limit.
 
@@ -65,6 +69,11 @@ class Evaluations:
                 self._require(task, keep=False)
             self._kept.discard(task)
             self._had[task] += 1
+
+    def had(self, task: str) -> int:
+        """Return the number that a task has had."""
+        with self._lock:
+            return self._had[task]
 
     def done(self, task: str) -> None:
         """Release the evaluation that is kept for this task."""

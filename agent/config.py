@@ -323,6 +323,11 @@ class RunConfig(Section):
         own = self.model.language[:1] if self.model.model is None else ()
         return cast(Language, own[0] if own else usual)
 
+    @property
+    def timed(self) -> bool:
+        """True if kernels in the languages of the run can be timed here."""
+        return self.evaluation.device != "cpu" or not set(_GPU_LANGUAGES) & set(self.model.language)
+
     def check(self) -> None:
         """Check that the run can be executed. Raises UsageError, MissingPrerequisite."""
         model, hold = self.model, self.tuner.hold
@@ -336,8 +341,7 @@ class RunConfig(Section):
         if (model.coder == "llm") != (model.model is not None):
             raise UsageError("--coder llm and --model belong together", "give both, or neither")
         on_cpu = self.evaluation.device == "cpu"
-        timed = not (on_cpu and set(_GPU_LANGUAGES) & set(model.language))
-        self.search.check(model.coder, model.language, timed)
+        self.search.check(model.coder, model.language, self.timed)
         knobs = [*GRAPH_KNOBS, *KERNEL_KNOBS]
         unknown = [name for name in hold if name not in knobs]
         if unknown or (hold and model.coder != "builtin"):

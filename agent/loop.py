@@ -1,4 +1,4 @@
-"""The loop: propose, evaluate, profile, advise, round by round; then measure the winner once more."""
+"""The loop: propose, evaluate, profile, advise, step by step; then measure the winner once more."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -7,7 +7,7 @@ from functools import partial
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.attempts import next_step, repeated
-from kernelwright.agent.budget import BudgetSpent, Evaluations
+from kernelwright.agent.budget import BudgetSpent, Evaluations, ShareSpent
 from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder
 from kernelwright.agent.search import Request, Search, Stop, best_of, wrong_ceiling
 from kernelwright.agent.winners import rivals, speedup_of, winner
@@ -17,7 +17,7 @@ from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 @dataclass
 class TaskLoop:
-    """Optimizes one task after another. Everything it holds is shared by all tasks."""
+    """Takes tasks on step by step, in any order. Everything it holds is shared by all of them."""
 
     coders: Mapping[str, Coder]  # by the names that requests have for them
     search: Search
@@ -28,43 +28,49 @@ class TaskLoop:
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
     estimates: Callable[[Sequence[Attempt]], Mapping[str, float]]  # speedups over eager, by sha256
 
-    def optimize(self, task: Task, history: Sequence[Attempt]) -> str:
-        """Run the rounds that are left after `history` and confirm the winner; returns why it stopped.
+    def advance(self, task: Task, tried: list[Attempt], most: int | None = None) -> str | None:
+        """Take the next step of the search, of `most` candidates at most, and append them to `tried`.
 
-        Raises TaskError when the task itself does not work, a ModelError when a model does not, BudgetSpent
-        when nothing could be tried.
+        Returns why there is no further step; None if there may be. Where a share of the budget is spent, the
+        step ends early. Raises TaskError when the task itself does not work, a ModelError when a model does
+        not, BudgetSpent when nothing could be tried.
         """
-        tried = list(history)
-        while True:
-            reason = self.out_of_time(task) or self.evaluations.spent(task.id)
-            refusal: BudgetSpent | None = None
-            try:
-                step = Stop(reason) if reason and tried else self._next(task, tried)
-                if isinstance(step, Stop):
-                    break
-                if (reason := self.evaluations.spent(task.id)) is not None:
-                    raise BudgetSpent(reason)
-                requests = step[: self.evaluations.left(task.id)]
-                with closing(self._written(task, tuple(tried), requests)) as written:
-                    for request, write in written:
-                        try:
-                            tried.append(self._attempt(task, tried, request, write))
-                        except BudgetSpent as spent:  # what the others wrote has been paid for
-                            refusal = refusal or spent
-                if refusal is not None:
-                    raise refusal
-            except BudgetSpent as spent:
-                if not tried:
-                    raise
-                step = Stop(str(spent))
-                break
+        reason = self.out_of_time(task) or self.evaluations.spent(task.id)
+        if reason and tried:
+            return reason
+        try:
+            step = next_step(task, tried, self.search, self.evaluator, self.recorder)
+            if isinstance(step, Stop):
+                return step.reason
+            if (reason := self.evaluations.spent(task.id)) is not None:
+                raise BudgetSpent(reason)
+            self._try(task, tried, step[: self.evaluations.left(task.id)][:most])
+        except ShareSpent:
+            pass
+        except BudgetSpent as spent:
+            if not tried:
+                raise
+            return str(spent)
+        return None
+
+    def finish(self, task: Task, tried: Sequence[Attempt], reason: str) -> str:
+        """Confirm the winner of a task that ends for this `reason`; returns all reasons in words."""
         confirmed = self._confirm(task, tried)
         self.evaluations.done(task.id)
         unconfirmed = None if confirmed else "no evaluation was left to confirm the winner"
-        return "; ".join(filter(None, (step.reason, unconfirmed, wrong_ceiling(tried))))
+        return "; ".join(filter(None, (reason, unconfirmed, wrong_ceiling(tried))))
 
-    def _next(self, task: Task, tried: list[Attempt]) -> Sequence[Request] | Stop:
-        return next_step(task, tried, self.search, self.evaluator, self.recorder)
+    def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
+        """Append an attempt for each request. Raises BudgetSpent once what was paid for is evaluated."""
+        refusal: BudgetSpent | None = None
+        with closing(self._written(task, tuple(tried), requests)) as written:
+            for request, write in written:
+                try:
+                    tried.append(self._attempt(task, tried, request, write))
+                except BudgetSpent as spent:
+                    refusal = refusal or spent
+        if refusal is not None:
+            raise refusal
 
     def _written(
         self, task: Task, tried: Sequence[Attempt], requests: Sequence[Request]
@@ -83,7 +89,7 @@ class TaskLoop:
             written = [executor.submit(write) for write in writing]
             for request, candidate in zip(requests, written, strict=True):
                 if (self.out_of_time(task) or self.evaluations.spent(task.id)) is not None:
-                    return  # `optimize` says so
+                    return  # the next step says so
                 yield request, candidate.result
 
     def _attempt(

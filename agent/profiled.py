@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from kernelwright.kernelbench.evaluator import EvaluationPool, LocalEvaluator
+from kernelwright.kernelbench.candidates import reference_candidate
+from kernelwright.kernelbench.evaluator import SEARCH, EvaluationPool, LocalEvaluator, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.profiling import ladder
 from kernelwright.profiling.counters.time_shares import TimeShares
 from kernelwright.profiling.emulated.emulation import Emulation
 from kernelwright.profiling.gpu.nsight import NsightCompute
 from kernelwright.profiling.records import Profile, RungOutcome
+from kernelwright.profiling.roofline import roofline
 from kernelwright.profiling.rung import Rung, Subject
 from kernelwright.profiling.static.kernel_loops import Loops
 
@@ -26,6 +28,15 @@ class ProfilingPool(EvaluationPool):
         self._profilers = profilers
         self._off: dict[str, RungOutcome] = {}  # profilers that cannot be used on this machine, by name
         self._read: dict[tuple[str, str], Profile] = {}  # by task and candidate, for its next evaluation
+
+    def eager_share(self, task: Task) -> float | None:
+        """Time eager and return the share of the roofline that it reaches; None if that is not known.
+
+        Raises TaskError.
+        """
+        found = self.evaluate(task, reference_candidate(task), Measurement(("eager",), SEARCH))
+        profile = roofline(self.work(task), found.target, found)
+        return profile.share_of_light if profile is not None else None
 
     def profile(
         self,

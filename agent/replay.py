@@ -92,6 +92,10 @@ class ReplayedEvaluations(ProfilingPool):
             raise BudgetSpent("the run that is replayed went no further")
         return found
 
+    def eager_share(self, task: Task) -> float | None:
+        """Return None: the run has answers for the tasks that it has not skipped, and for no others."""
+        return None
+
     def profile(
         self,
         task: Task,

@@ -1,23 +1,28 @@
-"""A run: many tasks at a time, every result recorded before the next step begins.
+"""A run: many tasks at a time, step by step, every result recorded before the next step begins.
 
-Tasks wait for language models, and for their turn in the slots of a ProfilingPool: models write while
-candidates are built and verified, and one slot times at a time.
+The scheduler says which task gets the next step. Tasks wait for language models, and for their turn in the
+slots of a ProfilingPool: models write while candidates are built and verified, and one slot times at a time.
 """
 
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
+from kernelwright.agent.headroom import eager_share, near_roofline
 from kernelwright.agent.llm.model import ModelError
 from kernelwright.agent.llm.session import ModelSession
+from kernelwright.agent.llm.stored import interrupted
 from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import RunProgress
-from kernelwright.agent.protocols import Coder, searched
+from kernelwright.agent.protocols import Attempt, Coder, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
+from kernelwright.agent.scheduler import OpenTask, Scheduler, Turn
 from kernelwright.agent.search import Search, Team
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
@@ -26,7 +31,15 @@ from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.lessons.lessons import Effect
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import TaskRun, TaskState
+from kernelwright.results.store.records import TaskState
+
+
+class Outcome(Enum):
+    """What becomes of a task after one of its turns."""
+
+    goes_on = "goes on"
+    done = "done"
+    left = "left for --resume"
 
 
 class Run:
@@ -46,17 +59,17 @@ class Run:
         self.progress = progress or RunProgress()
         self.stopped = threading.Event()
         self._out_of_time = deadline(config.budget.max_minutes)
-        self._lock = threading.Lock()
         entries = database.tasks()
-        self.pending = [entry for entry in entries if entry.state is TaskState.pending]
-        self.progress.done(len(entries) - len(self.pending))
-        self.begun = database.evaluations()
+        pending = [entry.task for entry in entries if entry.state is TaskState.pending]
+        self.progress.done(len(entries) - len(pending))
         self.evaluations = Evaluations(
             config.budget.max_evaluations,
             config.budget.max_evaluations_per_task,
-            self.begun,
-            [entry.task.id for entry in self.pending],
+            database.evaluations(),
+            [task.id for task in pending],
         )
+        self.workers = self._workers(len(pending))
+        self.scheduler = self._scheduler(pending)
         memory = LessonMemory(database, learned) if config.tuner.memory else None
         coders, search = self._coders_and_search(memory)
         self.loop = TaskLoop(
@@ -75,60 +88,103 @@ class Run:
 
         Where one task raises, the others are ended; what they had under way is not recorded.
         """
-        at_once = self.config.execution.tasks_at_once or (MODEL_TASKS if self.models else self.pool.slots)
-        at_once = max(1, min(at_once, len(self.pending)))
         running: list[Future[bool]] = []
-        with ThreadPoolExecutor(at_once, "task") as executor:
+        with ThreadPoolExecutor(self.workers, "task") as executor:
             try:
-                running += [executor.submit(self._work) for _ in range(at_once)]
+                running += [executor.submit(self._work) for _ in range(self.workers)]
                 ended, _ = wait(running, return_when=FIRST_EXCEPTION)
                 return False not in [future.result() for future in ended]  # raises what one of them raised
             finally:
                 self.stopped.set()
+                self.scheduler.close()
                 if not all(future.done() for future in running):
                     self.pool.abort()  # first: who times keeps the models waiting
                     if self.models is not None:
                         self.models.abort()
 
     def _work(self) -> bool:
-        """Take tasks until there are none; whether all of them could be done."""
+        """Take turns of tasks until there are none; whether all of them could be done."""
         complete = True
-        while (entry := self._next()) is not None:
-            task = entry.task
-            if (reason := self._not_begun(task)) is not None:
-                self.progress.say(f"{task.id}: not begun, {reason}")
-                complete = False
-                continue
-            self.progress.begin(task.id)
-            try:
-                history = searched(self.database.attempts(task.id))
-                if not history:
-                    findings = "; ".join(self.pool.audit(task))
-                    self.database.record_audit(task.id, findings, measures_nothing=findings)
-                self.database.finish_task(task.id, self.loop.optimize(task, history))
-            except (Stopped, CancelledError):
-                complete = False
-            except TaskError as error:
-                complete &= self._failed(task, error)
-            except (InfrastructureError, ModelError, BudgetSpent) as error:
-                complete = False
-                if not self.stopped.is_set():
-                    self.progress.say(f"{task.id}: left for --resume: {error}")
-            self.progress.done()
+        while (turn := self.scheduler.take()) is not None:
+            outcome = self.play(turn)
+            if outcome is not Outcome.goes_on:
+                self.progress.done()
+            complete &= outcome is not Outcome.left
+            self.scheduler.put_back(turn, done=outcome is not Outcome.goes_on)
         return complete
 
-    def _next(self) -> TaskRun | None:
-        with self._lock:
-            return self.pending.pop(0) if self.pending and not self.stopped.is_set() else None
+    def play(self, turn: Turn) -> Outcome:
+        """Take the next step of a task; if there is none, confirm its winner and record that it is done."""
+        task, tried = turn.open.task, turn.open.tried
+        if (reason := self._not_begun(task, tried)) is not None:
+            self.progress.say(f"{task.id}: not begun, {reason}")
+            return Outcome.left
+        self.progress.begin(task.id)
+        try:
+            if not tried:
+                findings = "; ".join(self.pool.audit(task))
+                self.database.record_audit(task.id, findings, measures_nothing=findings)
+            reason = self._near_roofline(task, tried)
+            if reason is None:
+                with self._share(turn):
+                    reason = self.loop.advance(task, tried, turn.candidates)
+            if reason is None:
+                return Outcome.goes_on
+            self.database.finish_task(task.id, self.loop.finish(task, tried, reason))
+        except (Stopped, CancelledError):
+            return Outcome.left
+        except TaskError as error:
+            return self._failed(task, error)
+        except (InfrastructureError, ModelError, BudgetSpent) as error:
+            if not self.stopped.is_set():
+                self.progress.say(f"{task.id}: left for --resume: {error}")
+            return Outcome.left
+        return Outcome.done
 
-    def _not_begun(self, task: Task) -> str | None:
-        """Why a task is not begun; of one that was, the winner may still be measured."""
-        reason = self._out_of_time()
-        if reason is None and task.id not in self.begun:
-            reason = self.evaluations.spent(task.id)
-            if reason is None and self.models is not None:
-                reason = self.models.budget.spent_by(None)
+    def _not_begun(self, task: Task, tried: Sequence[Attempt]) -> str | None:
+        """Return why a task is not begun; of one that was, the winner may still be measured."""
+        if tried:
+            return None
+        reason = self._out_of_time() or self.evaluations.spent(task.id)
+        if reason is None and self.models is not None:
+            reason = self.models.budget.spent_by(None)
         return reason
+
+    def _near_roofline(self, task: Task, tried: Sequence[Attempt]) -> str | None:
+        """Return why a model is not asked about a task, whose eager is timed before anything is paid."""
+        config = self.config
+        if self.models is None or not (config.search.skip_near_roofline and config.timed):
+            return None
+        return near_roofline(eager_share(tried) if tried else self.pool.eager_share(task))
+
+    def _share(self, turn: Turn) -> AbstractContextManager[None]:
+        """Limit the first round of a task to its share of what is left."""
+        if self.models is None or not turn.waiting:
+            return nullcontext()
+        return self.models.budget.share(turn.open.task.id, turn.waiting)
+
+    def _workers(self, tasks: int) -> int:
+        at_once = self.config.execution.tasks_at_once or (MODEL_TASKS if self.models else self.pool.slots)
+        return max(1, min(at_once, tasks))
+
+    def _scheduler(self, pending: Sequence[Task]) -> Scheduler:
+        limits = self.config.budget.run
+        histories = {task.id: searched(self.database.attempts(task.id)) for task in pending}
+        rounds = {name: len(history) for name, history in histories.items()}
+        return Scheduler(
+            [OpenTask(task, histories[task.id]) for task in pending],
+            self._used,
+            breadth_first=(limits.usd, limits.tokens, limits.evaluations) != (None, None, None),
+            workers=self.workers,
+            interrupted=interrupted(self.database.llm_calls(), rounds),
+            free_author="builtin" if self.models is not None else None,
+        )
+
+    def _used(self, task: str) -> float:
+        """Return the largest part of any of the run's limits that a task has used."""
+        limits = self.config.budget.run
+        used = self.evaluations.had(task) / limits.evaluations if limits.evaluations else 0.0
+        return max(used, self.models.budget.spent_on(task).part_of(limits)) if self.models else used
 
     def _no_more_rounds(self, task: Task) -> str | None:
         limit = self.config.budget.max_minutes_per_task
@@ -136,15 +192,15 @@ class Run:
             return f"{limit:g} minutes are spent on this task"
         return self._out_of_time()
 
-    def _failed(self, task: Task, error: TaskError) -> bool:
-        """Record that a task cannot be optimized; False where that is because the run is being ended."""
+    def _failed(self, task: Task, error: TaskError) -> Outcome:
+        """Record that a task cannot be optimized, unless that is because the run is being ended."""
         if self.stopped.is_set():
-            return False
+            return Outcome.left
         self.evaluations.done(task.id)
         reason = f"the task fails: {error}"
         self.progress.say(f"{task.id}: {reason}")
         self.database.finish_task(task.id, reason)
-        return True
+        return Outcome.done
 
     def _coders_and_search(self, memory: LessonMemory | None) -> tuple[Mapping[str, Coder], Search]:
         """Coders by the names that the search asks for them by; "" is the one it has without more ado."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.kernels import kernel_file
-from kernelwright.kernelbench.records import Candidate, Language
+from kernelwright.kernelbench.records import Candidate, Language, Task
 
 
 def language_of(source: str) -> Language:
@@ -22,3 +22,9 @@ def candidate_from_file(path: Path) -> Candidate:
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text", "give a Python file that defines ModelNew") from None
     return Candidate(source=source, language=language_of(source), author="file")
+
+
+def reference_candidate(task: Task) -> Candidate:
+    """Return the reference of a task as its own candidate, whose speedup over eager is 1."""
+    source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")
+    return Candidate(source=source, language="torch", author="reference")

@@ -3,15 +3,19 @@
 A call is begun when its highest possible cost fits into what is left, counting the calls under way. If it
 does not fit it waits for those; when none is under way and anything is left, it is begun all the same. So a
 limit is overshot by one call at most; that may cost three answers if streams break off.
+
+A task's first round may take its share of what is left of the run, so that something is left for the others:
+of $30 for 100 tasks $0.30. The first takes $0.10, so the next may take $29.90 / 99 = $0.302.
 """
 
 import asyncio
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from kernelwright.agent.budget import BudgetSpent, SpendingLimits
+from kernelwright.agent.budget import BudgetSpent, ShareSpent, SpendingLimits
 from kernelwright.agent.llm.model import ModelCall, Usage, estimated_tokens
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.kernelbench.errors import UsageError
@@ -35,6 +39,15 @@ class Spent:
         tokens, usd = limit.tokens, limit.usd
         return (tokens is None or self.tokens <= tokens) and (usd is None or self.usd <= usd)
 
+    def part_of(self, limit: SpendingLimits) -> float:
+        """Return the largest part of any limit that this is; 0.0 if there is none."""
+        usd = self.usd / limit.usd if limit.usd else 0.0
+        return max(usd, self.tokens / limit.tokens if limit.tokens else 0.0)
+
+    def left_of(self, limit: SpendingLimits) -> "Spent":
+        """Return what is left of each limit; 0 of what has none."""
+        return Spent(max(0.0, (limit.usd or 0.0) - self.usd), max(0, (limit.tokens or 0) - self.tokens))
+
 
 class Budget:
     """Budget of one run. Not thread-safe: calls are made in one event loop."""
@@ -46,6 +59,8 @@ class Budget:
         self._reserved: dict[str | None, Spent] = {}
         self._under_way: Counter[str | None] = Counter()
         self._changed = asyncio.Condition()
+        self._shares: dict[str, SpendingLimits] = {}  # of tasks in their first round: what they may reach
+        self._sharing = threading.Lock()
 
     def require_price(self, model: str) -> None:
         """Raise UsageError if dollars are limited and the price of the model is unknown."""
@@ -59,12 +74,38 @@ class Budget:
     def count(self, task: str | None, usd: float | None, tokens: int) -> None:
         """Add the cost of a call; None dollars if unknown."""
         for account in {None, task}:
-            self._spent[account] = self._spent.get(account, Spent()) + Spent(usd or 0.0, tokens)
+            self._spent[account] = self.spent_on(account) + Spent(usd or 0.0, tokens)
+
+    def spent_on(self, task: str | None) -> Spent:
+        """Return what has been spent on a task, or by the run."""
+        return self._spent.get(task, Spent())
+
+    @contextmanager
+    def share(self, task: str, waiting: int) -> Iterator[None]:
+        """Limit a task's calls in the block to 1 / `waiting` of what the run has left. From any thread.
+
+        What other tasks have left of their shares is not counted as left. Calls beyond it raise ShareSpent.
+        """
+        run = self._allowances["run"]
+        with self._sharing:
+            spent = self.spent_on(None)
+            for other, share in self._shares.items():
+                spent += self.spent_on(other).left_of(share)
+            left, own = spent.left_of(run), self.spent_on(task)
+            self._shares[task] = SpendingLimits(
+                usd=None if run.usd is None else own.usd + left.usd / waiting,
+                tokens=None if run.tokens is None else own.tokens + left.tokens // waiting,
+            )
+        try:
+            yield
+        finally:
+            with self._sharing:
+                del self._shares[task]
 
     def spent_by(self, task: str | None) -> str | None:
         """Return the limit that a task, or the run, has reached; None while something is left."""
         for account in dict.fromkeys([None, task]):
-            limit = self._spent.get(account, Spent()).reaches(self._allowance(account))
+            limit = self.spent_on(account).reaches(self._allowance(account))
             if limit is not None:
                 return f"{limit} are spent" + (" on this task" if account is not None else "")
         return None
@@ -93,9 +134,13 @@ class Budget:
         reached = self.spent_by(call.task)
         if reached is not None:
             raise BudgetSpent(reached)
+        share = self._shares.get(call.task or "", SpendingLimits())
+        if (reached := self.spent_on(call.task).reaches(share)) is not None:
+            raise ShareSpent(f"{reached}, this task's share of what is left, are spent")
         for account in accounts:
-            used = self._spent.get(account, Spent()) + self._reserved.get(account, Spent())
-            if self._under_way[account] and not (used + most).fits(self._allowance(account)):
+            used = self.spent_on(account) + self._reserved.get(account, Spent()) + most
+            fits = used.fits(self._allowance(account)) and (account is None or used.fits(share))
+            if self._under_way[account] and not fits:
                 return False
         return True
 

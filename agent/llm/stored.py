@@ -6,7 +6,7 @@ and the failures that no answer followed.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import JsonValue
 
@@ -103,6 +103,20 @@ class ReplayedModel:
         if isinstance(answer, ModelError):
             raise answer
         return answer
+
+
+def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]:
+    """Return the tasks that have an answer for a round beyond those recorded, `rounds` by task."""
+    of_tasks = [(call.task, _sample(call)) for call in calls if call.task is not None]
+    return {task for task, sample in of_tasks if task in rounds and sample >= rounds[task]}
+
+
+def _sample(call: LlmCall) -> int:
+    """Return the sample that an answer is; -1 for a call that failed."""
+    if isinstance(_answer(call), ModelError) or not isinstance(call.request, dict):
+        return -1
+    sample = call.request.get("sample")
+    return sample if isinstance(sample, int) else -1
 
 
 def _answer(call: LlmCall) -> Completion | ModelError:

@@ -136,11 +136,19 @@ def loop(
     )
 
 
+def optimized(loop: TaskLoop, history: Sequence[Attempt] = ()) -> str:
+    """Take steps until there are no more; why there are none."""
+    tried = list(history)
+    while (reason := loop.advance(TASK, tried)) is None:
+        pass
+    return loop.finish(TASK, tried, reason)
+
+
 def test_every_round_is_recorded_and_the_winner_measured_again() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (right, 1.5), (right, 1.9)])
     notes = Notes()
-    assert loop(evaluator, notes, Always()).optimize(TASK, []) == "3 rounds"
+    assert optimized(loop(evaluator, notes, Always())) == "3 rounds"
     assert notes.kept == [(0, "0", False), (1, "1", False), (2, "2", False), (3, "1", True)]
     assert evaluator.asked[0][1] == ("eager",)
     assert evaluator.asked[-1] == ("1", ("eager", "compile"))
@@ -155,7 +163,7 @@ def test_a_ceiling_that_the_winner_passed_is_in_the_reason_why_it_stopped() -> N
 
     right = Verdict.correct
     evaluator = Profiling([(right, 1.0), (right, 2.0), (right, 1.5), (right, 1.9)])
-    said = loop(evaluator, Notes(), Always()).optimize(TASK, [])
+    said = optimized(loop(evaluator, Notes(), Always()))
     assert (
         said.startswith("3 rounds; 1.50 times faster")
         and said.count("the ceiling of bf16 products is wrong") == 1
@@ -166,7 +174,7 @@ def test_the_next_best_follows_a_winner_that_fails_the_second_time() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (Verdict.cheating, 0.0), (right, 1.0)])
     notes = Notes()
-    loop(evaluator, notes, Always(), rounds=2).optimize(TASK, [])
+    optimized(loop(evaluator, notes, Always(), rounds=2))
     assert notes.kept[2:] == [(2, "1", True), (2, "0", True)]
 
 
@@ -174,7 +182,7 @@ def test_a_runner_up_that_may_be_as_fast_is_measured_again_too() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.98), (right, 2.0), (right, 1.99), (right, 1.9), (right, 1.95)])
     notes = Notes()
-    loop(evaluator, notes, Always()).optimize(TASK, [])
+    optimized(loop(evaluator, notes, Always()))
     assert notes.kept[3:] == [(3, "1", True), (3, "2", True)]
 
 
@@ -182,7 +190,7 @@ def test_no_third_one_is_measured_again() -> None:
     right, cheating = Verdict.correct, (Verdict.cheating, 0.0)
     evaluator = ScriptedEvaluator([(right, 2.0)] * 3 + [cheating, (right, 1.9), (right, 1.8)])
     notes = Notes()
-    loop(evaluator, notes, Always()).optimize(TASK, [])
+    optimized(loop(evaluator, notes, Always()))
     assert [confirms for *_, confirms in notes.kept] == [False] * 3 + [True] * 3
 
 
@@ -190,7 +198,7 @@ def test_a_budget_that_allows_one_confirmation_is_no_fault() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 2.0), (right, 2.0), (right, 1.9)])
     notes = Notes()
-    reason = loop(evaluator, notes, Always(), rounds=9, evaluations=3).optimize(TASK, [])
+    reason = optimized(loop(evaluator, notes, Always(), rounds=9, evaluations=3))
     assert "confirm" not in reason
     assert notes.kept[2:] == [(2, "0", True)]
 
@@ -218,7 +226,7 @@ def test_the_reference_is_submitted_where_the_winner_was_slower_for_certain(
     notes = Notes()
     asked = loop(evaluator, notes, Never())
     asked.coders = {"": Builtin()}
-    asked.optimize(TASK, [])
+    optimized(asked)
     assert notes.kept == [(0, "kernels", False), (1, "kernels", True), *more]
 
 
@@ -228,14 +236,14 @@ def test_a_model_s_kernel_is_never_replaced_by_the_reference() -> None:
     notes = Notes()
     asked = loop(evaluator, notes, Never())
     asked.coders = {"": Numbers(), "builtin": Builtin()}
-    asked.optimize(TASK, [])
+    optimized(asked)
     assert notes.kept == [(0, "0", False), (1, "0", True)]
 
 
 def test_nothing_correct_is_nothing_to_confirm() -> None:
     evaluator = ScriptedEvaluator([(Verdict.wrong_output, 0.0)])
     notes = Notes()
-    assert loop(evaluator, notes, Never()).optimize(TASK, []) == "the judge has nothing left to try"
+    assert optimized(loop(evaluator, notes, Never())) == "the judge has nothing left to try"
     assert notes.kept == [(0, "0", False)]
 
 
@@ -245,7 +253,7 @@ def test_history_counts_as_rounds_after_a_resume() -> None:
     history = [Attempt(first, evaluation_of(first, right, 3.0), None)]
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.9)])
     notes = Notes()
-    loop(evaluator, notes, Always(), rounds=2).optimize(TASK, history)
+    optimized(loop(evaluator, notes, Always(), rounds=2), history)
     assert notes.kept == [(1, "1", False), (2, "0", True)]
 
 
@@ -255,7 +263,7 @@ def test_an_exhausted_budget_ends_the_rounds_but_not_the_confirmation() -> None:
     history = [Attempt(first, evaluation_of(first, right, 3.0), None)]
     evaluator = ScriptedEvaluator([(right, 2.9)])
     notes = Notes()
-    reason = loop(evaluator, notes, Always(), rounds=5, stop="1 minutes are over").optimize(TASK, history)
+    reason = optimized(loop(evaluator, notes, Always(), rounds=5, stop="1 minutes are over"), history)
     assert reason == "1 minutes are over"
     assert notes.kept == [(1, "0", True)]
 
@@ -264,7 +272,7 @@ def test_evaluations_that_are_limited_leave_one_for_the_winner() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (right, 2.1)])
     notes = Notes()
-    reason = loop(evaluator, notes, Always(), rounds=9, evaluations=3).optimize(TASK, [])
+    reason = optimized(loop(evaluator, notes, Always(), rounds=9, evaluations=3))
     assert reason == "3 evaluations are spent on this task, or kept for its winner"
     assert notes.kept == [(0, "0", False), (1, "1", False), (2, "1", True)]
 
@@ -317,7 +325,7 @@ def test_what_is_asked_for_at_a_time_is_recorded_in_its_order() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 3.0), (right, 2.0), (right, 3.0)])
     notes = Notes()
-    assert at_once(Samples(), evaluator, notes).optimize(TASK, []) == "three"
+    assert optimized(at_once(Samples(), evaluator, notes)) == "three"
     assert notes.kept == [(0, "0", False), (1, "1", False), (2, "2", False), (3, "1", True)]
 
 
@@ -325,7 +333,7 @@ def test_what_is_no_candidate_is_turned_away_and_the_rest_evaluated() -> None:
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (right, 2.0)])
     notes = Notes()
-    at_once(Samples(none=1), evaluator, notes).optimize(TASK, [])
+    optimized(at_once(Samples(none=1), evaluator, notes))
     assert notes.kept == [(0, "0", False), (1, "1", False), (2, "2", False), (3, "2", True)]
     assert [source for source, _ in evaluator.asked] == ["0", "2", "2"]
 
@@ -334,7 +342,7 @@ def test_money_that_is_spent_in_between_ends_it_once_what_was_paid_for_is_evalua
     right = Verdict.correct
     evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.7), (right, 1.65)])
     notes = Notes()
-    assert at_once(Samples(dear=1), evaluator, notes).optimize(TASK, []) == "$1 are spent"
+    assert optimized(at_once(Samples(dear=1), evaluator, notes)) == "$1 are spent"
     assert notes.kept == [(0, "0", False), (1, "2", False), (2, "2", True)]
 
 
@@ -344,7 +352,7 @@ def test_a_coder_sees_no_more_of_the_history_after_a_kill() -> None:
     history = [Attempt(first, evaluation_of(first, right, 3.0), None)]
     evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.7), (right, 3.0)])
     notes = Notes()
-    at_once(Samples(), evaluator, notes).optimize(TASK, history)  # Samples does not want to see any
+    optimized(at_once(Samples(), evaluator, notes), history)  # Samples does not want to see any
     assert notes.kept == [(1, "1", False), (2, "2", False), (3, "0", True)]
 
 
@@ -357,7 +365,7 @@ def test_a_file_that_was_evaluated_is_not_evaluated_again() -> None:
         def propose(self, *_: object, **__: object) -> Candidate:  # type: ignore[override]
             return Candidate(source="same", language="torch", author="test")
 
-    at_once(Same(), evaluator, notes).optimize(TASK, [])
+    optimized(at_once(Same(), evaluator, notes))
     assert [number for number, _, _ in notes.kept] == [0, 1, 2, 3] and len(evaluator.asked) == 2
     assert [seconds > 0 for seconds in notes.seconds] == [True, False, False, True]  # it took no time
 
@@ -401,7 +409,7 @@ def test_what_the_judge_advises_on_is_profiled_closely_before_and_once() -> None
     right = Verdict.correct
     evaluator = ProfilingEvaluator([(right, 1.0), (right, 2.0), (right, 1.5), (right, 1.6), (right, 1.9)])
     notes, judge = Notes(), Reader()
-    loop(evaluator, notes, judge, rounds=4).optimize(TASK, [])
+    optimized(loop(evaluator, notes, judge, rounds=4))
     assert judge.read == 3 * [{"launches", "dram_read"}]
     assert evaluator.closely == ["0", "1"]  # "1" is the best from then on
     assert [number for number, _ in notes.extended] == [0, 1]
@@ -415,13 +423,13 @@ def test_a_run_that_goes_on_does_not_profile_again_what_was() -> None:
     history = [Attempt(first, evaluation_of(first, right, 3.0), closely)]
     evaluator = ProfilingEvaluator([(right, 1.0), (right, 2.9)])
     notes = Notes()
-    loop(evaluator, notes, Always(), rounds=2).optimize(TASK, history)
+    optimized(loop(evaluator, notes, Always(), rounds=2), history)
     assert evaluator.closely == [] and notes.extended == []
 
 
 def test_without_a_round_left_nothing_is_profiled_closely() -> None:
     evaluator = ProfilingEvaluator([(Verdict.correct, 1.0), (Verdict.correct, 1.0)])
-    loop(evaluator, Notes(), Never(), rounds=1).optimize(TASK, [])
+    optimized(loop(evaluator, Notes(), Never(), rounds=1))
     assert evaluator.closely == []
 
 

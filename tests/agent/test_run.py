@@ -211,7 +211,7 @@ class Endless:
 def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Task] = []
 
-    def optimize(self: TaskLoop, task: Task, history: object) -> str:
+    def advance(self: TaskLoop, task: Task, tried: object, most: int | None) -> str | None:
         taken.append(task)
         if task.id == "file:b":
             raise StorageError("no space left", "free some")
@@ -219,7 +219,7 @@ def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytes
         raise Stopped
 
     pool: Any = Endless()
-    monkeypatch.setattr(TaskLoop, "optimize", optimize)
+    monkeypatch.setattr(TaskLoop, "advance", advance)
     with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as database:
         for name in "abcd":
             database.add_task(Task(id=f"file:{name}", level=1, source=""))

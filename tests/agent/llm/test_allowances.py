@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kernelwright.agent.budget import BudgetSpent, SpendingLimits
+from kernelwright.agent.budget import BudgetSpent, ShareSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.model import Message, ModelCall, Sampling
 from kernelwright.agent.llm.prices import Price, Prices
@@ -65,6 +65,52 @@ def test_each_task_has_its_own_limit() -> None:
     assert all(0.25 <= usd <= 0.35 for usd in spent.values())
     assert budget.spent_by("a") == "$0.25 are spent on this task"
     assert budget.spent_by("d") is None
+
+
+def shared(budget: Budget, task: str, waiting: int, calls: int, usd: float) -> int:
+    """The number of calls that a task can make of its share, one after the other."""
+
+    async def made() -> int:
+        for number in range(calls):
+            try:
+                async with budget.reserved(call(task)):
+                    budget.count(task, usd, 1000)
+            except ShareSpent:
+                return number
+        return calls
+
+    with budget.share(task, waiting):
+        return asyncio.run(made())
+
+
+def test_a_first_round_takes_its_share_of_what_is_left_and_one_call_more_at_most() -> None:
+    budget = Budget(PRICES, SpendingLimits(usd=1.0), SpendingLimits())
+    assert shared(budget, "a", waiting=10, calls=9, usd=0.04) == 3  # of $0.10: the third began with $0.08
+    assert budget.spent_on("a").usd == pytest.approx(0.12) and budget.spent_by("a") is None
+    assert shared(budget, "b", waiting=9, calls=1, usd=0.01) == 1
+    # What b left is shared out: (1 - 0.12 - 0.01) / 8 = $0.109
+    assert shared(budget, "c", waiting=8, calls=9, usd=0.108) == 2
+    assert shared(budget, "a", waiting=1, calls=3, usd=0.04) == 3  # what it had before is not counted
+
+
+def test_shares_that_others_are_using_are_not_given_away() -> None:
+    budget = Budget(PRICES, SpendingLimits(usd=0.3), SpendingLimits())
+    with budget.share("a", 3), budget.share("b", 2):  # 10 cents each
+        budget.count("a", 0.06, 0)
+        assert shared(budget, "c", waiting=1, calls=9, usd=0.02) == 5
+    with budget.share("d", 1):  # what a and b have left
+        assert shared(budget, "e", waiting=1, calls=9, usd=0.02) == 0
+
+
+def test_a_share_is_no_more_than_a_task_s_own_limit() -> None:
+    budget = Budget(PRICES, SpendingLimits(usd=1.0), SpendingLimits(usd=0.05))
+    with pytest.raises(BudgetSpent, match=r"\$0.05 are spent on this task"):
+        shared(budget, "a", waiting=2, calls=9, usd=0.02)
+
+
+def test_a_share_of_tokens() -> None:
+    budget = Budget(PRICES, SpendingLimits(tokens=10_000), SpendingLimits())
+    assert shared(budget, "a", waiting=4, calls=9, usd=0.0) == 3  # of 2500 tokens
 
 
 def test_cheap_calls_use_all_that_there_is() -> None:

@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,13 @@ MODEL = "gpt-4.1"
 class Pool:
     """Believes what a candidate says of its speedup, after `seconds`; one without any has cheated."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, eager_shares: Mapping[str, float] | None = None) -> None:
         self.target, self.seconds, self.timing_lock = TARGET, seconds, TimingLock()
         self.evaluated: list[str] = []
+        self.eager_shares = eager_shares or {}
+
+    def eager_share(self, task: Task) -> float | None:
+        return self.eager_shares.get(task.id)
 
     def audit(self, task: Task) -> list[str]:
         return []
@@ -242,19 +246,53 @@ def test_money_is_never_overshot_by_more_than_a_call_however_many_tasks_ask(
     assert len(endpoint.requests) == len(database.llm_calls())
 
 
+def test_every_task_gets_a_first_round_before_any_gets_a_second(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script = Better()
+    assert carried_out(database, endpoint, tasks=6, at_once=1, rounds=9, max_usd=8.5 * ONE_CALL_USD)
+    coders = [call.task for call in database.llm_calls() if call.role == "coder"]
+    assert coders[:6] == [f"file:{n}" for n in range(6)] and len(coders) == 7
+    assert all(verdicts(database, f"file:{n}")[-1] == "correct" for n in range(6))
+
+
+def test_no_model_is_asked_about_a_task_that_eager_runs_near_the_roofline(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script, pool = Better(), Pool(eager_shares={"file:0": 0.93, "file:1": 0.89})
+    assert carried_out(database, endpoint, 3, pool, rounds=1)
+    assert {call.task for call in database.llm_calls()} == {"file:1", "file:2"}
+    skipped, *others = database.tasks()
+    assert skipped.stop_reason == "eager already runs at 93% of what the roofline allows"
+    assert skipped.state is TaskState.done and [task.stop_reason for task in others] == ["1 rounds"] * 2
+
+
+def test_tasks_near_the_roofline_can_be_asked_about_all_the_same(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script, pool = Better(), Pool(eager_shares={"file:0": 0.93})
+    assert carried_out(database, endpoint, 1, pool, rounds=1, skip_near_roofline=False)
+    assert [call.task for call in database.llm_calls()] == ["file:0"]
+
+
 def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script, pool = Better(), Pool()
-    limits = {"max_evaluations": 14, "max_evaluations_per_task": 4}
     said: list[str] = []
-    assert not carried_out(database, endpoint, 6, pool, at_once=3, said=said, rounds=9, **limits)
+    assert not carried_out(database, endpoint, 9, pool, at_once=3, said=said, rounds=9, max_evaluations=14)
     left = [line for line in said if re.search("not begun|left for --resume", line)]
     assert left and all("14 evaluations are spent" in line for line in left)
     assert len(pool.evaluated) == sum(database.evaluations().values()) == 14
-    begun = [task for task in database.tasks() if task.state is TaskState.done]
-    assert all(database.attempts(task.task.id)[-1].confirms for task in begun)
-    assert max(database.evaluations().values()) == 4
+    begun = [task.task.id for task in database.tasks() if task.state is TaskState.done]
+    assert len(begun) == 7 and all(database.attempts(task)[-1].confirms for task in begun)
+
+
+def test_a_task_has_its_own_limit_of_evaluations(endpoint: FakeEndpoint, database: RunDatabase) -> None:
+    endpoint.script = Better()
+    assert carried_out(database, endpoint, 3, rounds=9, max_evaluations=14, max_evaluations_per_task=4)
+    assert database.evaluations() == {"file:0": 4, "file:1": 4, "file:2": 4}
+    assert all(database.attempts(f"file:{n}")[-1].confirms for n in range(3))
 
 
 def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: FakeEndpoint, database: RunDatabase) -> None:

@@ -1,0 +1,167 @@
+"""Order of tasks: in the order given, or a first round for all and then what promises most for its cost."""
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from kernelwright.agent.headroom import Headroom, eager_share, near_roofline
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.scheduler import OpenTask, Scheduler
+from kernelwright.kernelbench.records import (
+    Candidate,
+    Environment,
+    Evaluation,
+    Interval,
+    Speedup,
+    Stages,
+    Task,
+    Verdict,
+)
+from kernelwright.profiling.records import Profile
+from tests.helpers.anywhere import TARGET
+
+
+def attempt(speedup: float | None, eager: float | None = 0.25, author: str = "llm:m") -> Attempt:
+    """A correct attempt, or a failed one. `eager`: share of the roofline that eager reaches."""
+    candidate = Candidate(source="", language="cpp", author=author)
+    evaluation = Evaluation(
+        task="t",
+        candidate=candidate.sha256,
+        target=TARGET,
+        verdict=Verdict.correct if speedup else Verdict.build_error,
+        reason="",
+        speedup=Speedup(eager=Interval(median=speedup, low=speedup, high=speedup)) if speedup else None,
+        stages=Stages(),
+        environment=Environment(sandbox=()),
+    )
+    light = eager * speedup if eager and speedup else None
+    profile = Profile(metrics=(), bottleneck="memory", speed_of_light=light) if speedup else None
+    return Attempt(candidate, evaluation, profile)
+
+
+def test_each_round_closes_a_share_of_what_is_left_to_the_roofline() -> None:
+    """Eager takes 80 µs, the floor is 20: a failure, 40 µs, 50 µs, and the floor itself."""
+    found = Headroom.of([attempt(None), attempt(2.0), attempt(1.6), attempt(4.0)])
+    assert found.closed == pytest.approx((0.0, 0.5, 0.0, 1.0)) and found.left == pytest.approx(0.0)
+    assert Headroom.of([attempt(None), attempt(2.0)]).left == pytest.approx(math.log(2))
+
+
+def test_a_kernel_slower_than_eager_leaves_all_that_eager_does() -> None:
+    assert Headroom.of([attempt(0.5)]) == Headroom(pytest.approx(math.log(4)), (0.0,))
+
+
+def test_a_round_that_costs_nothing_narrows_the_headroom_and_is_no_round() -> None:
+    found = Headroom.of([attempt(2.0, author="builtin"), attempt(None)], "builtin")
+    assert found.closed == (0.0,) and found.left == pytest.approx(math.log(2))
+
+
+def test_a_share_of_the_roofline_is_read_where_the_ceiling_is_right() -> None:
+    assert eager_share([attempt(None), attempt(3.0, eager=0.5), attempt(2.0, eager=0.4)]) == pytest.approx(
+        0.4
+    )
+    assert eager_share([attempt(0.5, eager=1.2)]) is None and eager_share([]) is None
+
+
+@pytest.mark.parametrize(("share", "skipped"), [(None, False), (0.89, False), (0.9, True), (1.04, True)])
+def test_a_task_is_skipped_from_90_percent_of_the_roofline(share: float | None, skipped: bool) -> None:
+    assert (near_roofline(share) is not None) is skipped
+
+
+def scheduler(
+    histories: Mapping[str, Sequence[Attempt]], used: Mapping[str, float] | None = None, **options: object
+) -> Scheduler:
+    tasks = [OpenTask(Task(id=name, level=1, source=""), list(tried)) for name, tried in histories.items()]
+    spent = used if used is not None else dict.fromkeys(histories, 0.01)
+    return Scheduler(tasks, lambda name: spent[name], **{"breadth_first": True} | options)  # type: ignore[arg-type]
+
+
+def next_of(scheduler: Scheduler) -> str:
+    turn = scheduler.take()
+    assert turn is not None
+    return turn.open.task.id
+
+
+def order(histories: Mapping[str, Sequence[Attempt]], **options: object) -> list[str]:
+    """The tasks in the order in which as many workers would take them."""
+    scheduled = scheduler(histories, workers=len(histories), **options)
+    return [next_of(scheduled) for _ in histories]
+
+
+def test_without_a_limit_each_task_is_searched_to_its_end() -> None:
+    scheduled = scheduler({"a": [attempt(3.9)], "b": [], "c": []}, breadth_first=False)
+    for done in (False, False, True):
+        turn = scheduled.take()
+        assert turn is not None and turn.open.task.id == "a" and turn.candidates is None and not turn.waiting
+        scheduled.put_back(turn, done=done)
+    assert next_of(scheduled) == "b"
+
+
+def test_all_get_a_first_round_before_any_gets_a_second_and_share_what_is_left() -> None:
+    scheduled = scheduler({"a": [], "b": [attempt(None)], "c": []}, workers=1)
+    for name, waiting in (("a", 2), ("c", 1)):
+        turn = scheduled.take()
+        assert turn is not None and (turn.open.task.id, turn.waiting, turn.candidates) == (name, waiting, 1)
+        turn.open.tried.append(attempt(None))
+        scheduled.put_back(turn, done=False)
+    turn = scheduled.take()
+    assert turn is not None and turn.waiting == 0
+
+
+def test_what_free_rounds_found_is_no_first_round() -> None:
+    free = [attempt(2.0, author="builtin")]
+    assert order({"a": [attempt(1.0)], "b": free}, free_author="builtin") == ["b", "a"]
+
+
+def test_the_next_round_goes_where_most_is_left_for_its_cost() -> None:
+    near, far = [attempt(2.0, eager=0.45)], [attempt(2.0, eager=0.05)]
+    assert order({"near": near, "far": far}) == ["far", "near"]
+    assert order({"dear": far, "cheap": far}, used={"dear": 0.02, "cheap": 0.01}) == ["cheap", "dear"]
+
+
+def test_a_task_whose_rounds_fail_waits_for_those_that_gain() -> None:
+    fails, gains = [attempt(None)] * 4, [attempt(1.1, eager=0.2), attempt(1.3, eager=0.2)]
+    used = {"fails": 0.04, "gains": 0.02}  # a round of each costs as much
+    assert order({"fails": fails, "gains": gains}, used=used) == ["gains", "fails"]
+
+
+def test_a_round_that_was_interrupted_goes_on_first() -> None:
+    assert order({"a": [], "b": [attempt(2.0)], "c": []}, interrupted={"b"}) == ["b", "a", "c"]
+
+
+def test_rounds_are_taken_whole_once_there_is_a_worker_for_each_task() -> None:
+    scheduled = scheduler({"a": [], "b": []}, workers=1)
+    first = scheduled.take()
+    assert first is not None and first.candidates == 1
+    scheduled.put_back(first, done=True)
+    last = scheduled.take()
+    assert last is not None and last.candidates is None
+
+
+def test_who_finds_all_tasks_taken_waits_for_one_to_come_back() -> None:
+    scheduled = scheduler({"a": []})
+    turn, got = scheduled.take(), list[str]()
+    assert turn is not None
+    waiting = threading.Thread(target=lambda: got.append(next_of(scheduled)))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive() and not got
+    scheduled.put_back(turn, done=False)
+    waiting.join(10)
+    assert got == ["a"]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_who_waits_is_told_that_all_are_done_or_the_run_has_ended(closed: bool) -> None:
+    scheduled = scheduler({"a": []})
+    turn, got = scheduled.take(), list[object]()
+    assert turn is not None
+    waiting = threading.Thread(target=lambda: got.append(scheduled.take()))
+    waiting.start()
+    if closed:
+        scheduled.close()
+    else:
+        scheduled.put_back(turn, done=True)
+    waiting.join(10)
+    assert got == [None]
