@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search import rounds_of
 from kernelwright.profiling.records import BEYOND
 from kernelwright.results.lessons.calibration import over_eager
 
@@ -29,14 +30,18 @@ class Headroom:
 
     @classmethod
     def of(cls, history: Sequence[Attempt], author: str | None = None) -> "Headroom":
-        """Return the headroom after a history. `author`: whose rounds are none, for they cost nothing."""
+        """Return the headroom after a history. `author`: whose rounds are none, for they cost nothing.
+
+        Repairs belong to the round of what they repair; seeds are no rounds.
+        """
         share = eager_share(history)
         left = _UNKNOWN if share is None else -math.log(min(share, 1.0))
         best, closed = 0.0, list[float]()
-        for attempt in history:
+        rounds = rounds_of(history)
+        for attempt in (*rounds.seeds, *rounds.last):
             speedup = over_eager(attempt.evaluation)
             gain = max(0.0, math.log(speedup) - best) if speedup else 0.0
-            if attempt.candidate.author != author:
+            if attempt.candidate.author != author and attempt.candidate.origin != "seed":
                 closed.append(min(1.0, gain / left) if left > 0 else 0.0)
             best, left = best + gain, max(0.0, left - gain)
         return cls(left, tuple(closed))

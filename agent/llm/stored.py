@@ -44,6 +44,10 @@ class StoredModel:
             asked.add_done_callback(lambda _: self._under_way.pop(call.sha256))
         return await asyncio.shield(asked)  # whoever gives up waiting has paid for it all the same
 
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the recorded call with this hash; None if there is none."""
+        return _call(self._database.llm_call(sha256))
+
     async def _ask(self, call: ModelCall) -> Completion:
         async with self._budget.reserved(call):
             try:
@@ -90,7 +94,8 @@ class ReplayedModel:
     """A ChatModel that has only the answers of a run."""
 
     def __init__(self, calls: Iterable[LlmCall]) -> None:
-        self._answers = {call.request_sha256: _answer(call) for call in calls}  # of several the last
+        self._calls = {call.request_sha256: call for call in calls}  # of several the last
+        self._answers = {sha256: _answer(call) for sha256, call in self._calls.items()}
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the recorded completion.
@@ -103,6 +108,10 @@ class ReplayedModel:
         if isinstance(answer, ModelError):
             raise answer
         return answer
+
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the recorded call with this hash; None if there is none."""
+        return _call(self._calls.get(sha256))
 
 
 def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]:
@@ -117,6 +126,10 @@ def _sample(call: LlmCall) -> int:
         return -1
     sample = call.request.get("sample")
     return sample if isinstance(sample, int) else -1
+
+
+def _call(recorded: LlmCall | None) -> ModelCall | None:
+    return None if recorded is None else ModelCall.model_validate(recorded.request)
 
 
 def _answer(call: LlmCall) -> Completion | ModelError:

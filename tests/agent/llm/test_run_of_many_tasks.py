@@ -6,9 +6,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,12 +131,6 @@ class Better:
         return Reply(says(count), latency_s=self.latency_s)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RunDatabase]:
-    with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as made:
-        yield made
-
-
 class Heard(RunProgress):
     """Keeps what is said."""
 
@@ -163,6 +156,7 @@ def carried_out(
         "model": MODEL,
         "reply_tokens": 100,
         "language": ("cpp",),
+        "seed": "none",
         "tasks_at_once": at_once,
     }
     config = build(RunConfig, asked | options)
@@ -351,7 +345,7 @@ def test_a_failure_without_a_word_ends_no_run(endpoint: FakeEndpoint, database: 
 
     endpoint.script = Better()
     assert carried_out(database, endpoint, pool=Silent(), rounds=2)
-    assert verdicts(database) == ["runtime_error"] * 2
+    assert verdicts(database) == ["runtime_error"] * 8  # two rounds, three repairs each
 
 
 def test_what_one_task_learns_others_are_told_unless_that_is_switched_off(
