@@ -15,7 +15,7 @@ from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import log, reported
 from kernelwright.agent.replay import replay
 from kernelwright.agent.run import Run
-from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.options import command
 from kernelwright.results.lessons.lessons import Effect, effects_of
@@ -73,6 +73,11 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
         config.terms().budget_for(roles)
     _learned(config)
     tasks = config.tasks.resolve(config.evaluation.device)
+    if config.model.seed_source and len(tasks) > 1:
+        raise UsageError(
+            f"--seed {config.model.seed} is a kernel for one task, and there are {len(tasks)}",
+            "give one task, or --seed builtin",
+        )
     found = _preflight(config)
     with (
         RunFolder.create(out) as folder,

@@ -16,6 +16,7 @@ from kernelwright.agent.llm.prices import Price, Prices, read_prices
 from kernelwright.agent.llm.session import Roles, Terms, languages_for
 from kernelwright.agent.profiled import Profilers
 from kernelwright.agent.search.registry import SearchOptions
+from kernelwright.agent.seeds import read_seed
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     AnyTargets,
@@ -43,6 +44,7 @@ from kernelwright.results.store.database import RunDatabase
 
 MODEL_TASKS = 16  # at a time by default, where models write: most of them wait for one
 _GPU_LANGUAGES = ("triton", "cuda")
+_SEEDS = ("builtin", "none")  # other ones are files
 # Sections and fields that may be given again with --resume, for they are not part of what a run is.
 _REVISABLE = frozenset({"budget", "execution", "learn_from", "as_json"})
 _OF_A_REPLAY = frozenset({"out", "as_json"})
@@ -86,7 +88,16 @@ class ModelOptions(Section):
     """Authors of kernels and of advice, and how language models among them are asked."""
 
     coder: Annotated[Literal["builtin", "llm"], typer.Option(help="Author of the kernels.")] = "builtin"
-    judge: Annotated[Literal["rules", "llm"] | None, typer.Option(help="Adviser of the coder.")] = None
+    judge: Annotated[Literal["rules", "llm", "none"] | None, typer.Option(help="Adviser of the coder.")] = (
+        None
+    )
+    seed: Annotated[
+        str, typer.Option(metavar="SEED", help="Kernel to beat: builtin, none, or FILE.py with ModelNew.")
+    ] = "builtin"
+    seed_source: str = ""  # of a file
+    repairs: Annotated[
+        int, Field(ge=0), typer.Option(help="Repairs of a file that does not build or run.")
+    ] = 3
     model: Annotated[str | None, typer.Option(help="Language model, at OPENAI_BASE_URL.")] = None
     judge_model: Annotated[str | None, typer.Option(help="Language model of the judge.")] = None
     language: Annotated[
@@ -317,7 +328,9 @@ class RunConfig(Section):
     def resolved(self) -> Self:
         """Fill in all that depends on this machine. Raises UsageError."""
         evaluation = self.evaluation.resolved()
+        seed = self.model.seed
         model = {
+            "seed_source": "" if seed in _SEEDS else read_seed(Path(seed)),
             "language": self._languages(evaluation.written_for),
             "selection": stored(cache_folder(), evaluation.device) if self.model.model is not None else None,
         }
@@ -371,8 +384,7 @@ class RunConfig(Section):
     def builtin_language(self) -> Language:
         """Language of the builtin coder's kernels, also beside those of models."""
         usual = "cpp" if self.evaluation.written_for == "cpu" else "triton"
-        own = self.model.language[:1] if self.model.model is None else ()
-        return cast(Language, own[0] if own else usual)
+        return cast(Language, next(iter(self.model.language), usual))
 
     @property
     def timed(self) -> bool:
@@ -384,11 +396,13 @@ class RunConfig(Section):
         model, hold = self.model, self.tuner.hold
         self.evaluation.check()
         self.execution.check()
-        if model.judge is not None and model.judge != ("llm" if model.coder == "llm" else "rules"):
+        if model.judge not in ((None, "llm", "none") if model.coder == "llm" else (None, "rules")):
             raise UsageError(
                 "the rules judge reads schedules that only the builtin coder writes, an llm judge code",
-                "give --coder llm --judge llm, or neither",
+                "give --coder llm with --judge llm or --judge none, or neither",
             )
+        if model.coder == "builtin" and model.seed not in _SEEDS:
+            raise UsageError("--seed FILE.py is for a model to beat", "give --coder llm and --model, too")
         if (model.coder == "llm") != (model.model is not None):
             raise UsageError("--coder llm and --model belong together", "give both, or neither")
         on_cpu = self.evaluation.device == "cpu"

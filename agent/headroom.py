@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search import rounds_of
 from kernelwright.profiling.records import BEYOND
 from kernelwright.results.lessons.calibration import FASTER, over_eager
 
@@ -49,23 +50,27 @@ class Headroom:
 
     @classmethod
     def of(cls, history: Sequence[Attempt], free_author: str | None = None) -> "Headroom":
-        """Return the headroom after a history. `free_author`: the coder whose rounds are not counted."""
+        """Return the headroom after a history. `free_author`: the coder whose rounds are not counted.
+
+        Repairs belong to the round of what they repair; seeds are no rounds.
+        """
         share = eager_share(history)
         left = _UNKNOWN if share is None else -math.log(min(share, 1.0))
-        best, standing, rounds = -math.inf, _NOTHING, list[RoundGain]()
-        for attempt in history:
+        best, standing, gains = -math.inf, _NOTHING, list[RoundGain]()
+        rounds = rounds_of(history)
+        for attempt in (*rounds.seeds, *rounds.last):
             speedup = over_eager(attempt.evaluation)
             speed = math.log(speedup) if speedup else -math.inf
             gain = max(0.0, speed - max(0.0, best))
-            if attempt.candidate.author != free_author:
-                rounds.append(RoundGain(standing, min(1.0, gain / left) if left > 0 else 0.0))
+            if attempt.candidate.author != free_author and attempt.candidate.origin != "seed":
+                gains.append(RoundGain(standing, min(1.0, gain / left) if left > 0 else 0.0))
             stale = 0 if speed > best + math.log(FASTER) else min(_STALE, standing.stale + 1)
             best, left = max(best, speed), max(0.0, left - gain)
             if best > -math.inf:
                 standing = Standing("faster" if best > 0 else "slower", stale)
             else:
                 standing = Standing("none", stale)
-        return cls(left, standing, tuple(rounds))
+        return cls(left, standing, tuple(gains))
 
 
 def eager_share(history: Sequence[Attempt]) -> float | None:

@@ -6,29 +6,35 @@ slots of a ProfilingPool: models write while candidates are built and verified, 
 
 import statistics
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from enum import Enum
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
 from kernelwright.agent.headroom import eager_share, near_roofline
+from kernelwright.agent.llm.coder import LlmCoder
+from kernelwright.agent.llm.judge import SilentJudge
 from kernelwright.agent.llm.model import EndpointUnusable, ModelError
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
-from kernelwright.agent.loop import TaskLoop
+from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import RunProgress
-from kernelwright.agent.protocols import Attempt, Coder, searched
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, Seed, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
+from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
-from kernelwright.agent.search import Search, Team, best_of
+from kernelwright.agent.search import Search, Team, best_of, rounds_of
+from kernelwright.agent.seeds import BuiltinSeed, FileSeed
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
+from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.lessons.lessons import Effect
 from kernelwright.results.store.database import RunDatabase
@@ -75,16 +81,20 @@ class Run:
         self.workers = self._workers(len(pending))
         self.scheduler = self._scheduler(pending, done)
         memory = LessonMemory(database, learned) if config.tuner.memory else None
-        coders, search = self._coders_and_search(memory)
+        builtin = PooledBuiltinCoder(pool, config.builtin_language)
+        writers = self._writers(memory)
         self.loop = TaskLoop(
-            coders=coders,
-            search=search,
+            coders={"": next(iter(writers.values()), builtin), **writers, "builtin": builtin},
+            search=self._search(memory, tuple(writers)),
             evaluator=pool,
             evaluations=self.evaluations,
             baselines=config.evaluation.compared_with,
             recorder=DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory),
             out_of_time=self._no_more_rounds,
             estimates=expected_speedups,
+            seed=self._seed(builtin),
+            repairs=Repairs(next(iter(writers.values())), config.model.repairs) if writers else None,
+            first=self._first_measurement(),
         )
 
     def execute(self) -> bool:
@@ -129,6 +139,7 @@ class Run:
             if not tried:
                 findings = "; ".join(self.pool.audit(task))
                 self.database.record_audit(task.id, findings, measures_nothing=findings)
+                self._begin(task, tried)
             reason = self._near_roofline(task, tried)
             if reason is None:
                 with self._share(turn):
@@ -148,6 +159,12 @@ class Run:
             return TurnOutcome.left
         return TurnOutcome.done
 
+    def _begin(self, task: Task, tried: list[Attempt]) -> None:
+        try:
+            self.loop.begin(task, tried)
+        except NoSeed as none:
+            self.progress.say(f"{task.id}: no seed: {none}")
+
     def _not_begun(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a task is not begun; of one that was, the winner may still be measured."""
         if tried:
@@ -162,7 +179,10 @@ class Run:
         config = self.config
         if self.models is None or not (config.search.skip_near_roofline and config.timed):
             return None
-        return near_roofline(eager_share(tried) if tried else self.pool.eager_share(task))
+        share = eager_share(tried)
+        if share is None and not len(rounds_of(tried)):  # nor does a seed tell
+            share = self.pool.eager_share(task)
+        return near_roofline(share)
 
     def _share(self, turn: TaskTurn) -> AbstractContextManager[None]:
         """Limit the first round of a task to its share of what is left."""
@@ -180,7 +200,7 @@ class Run:
             [OpenTask(task, searched(self.database.attempts(task.id))) for task in group]
             for group in (pending, done)
         )
-        rounds = {each.task.id: len(each.tried) for each in tasks}
+        rounds = {each.task.id: len(rounds_of(each.tried)) for each in tasks}
         return Scheduler(
             tasks,
             self._used,
@@ -222,21 +242,30 @@ class Run:
         self.database.finish_task(task.id, reason)
         return TurnOutcome.done
 
-    def _coders_and_search(self, memory: LessonMemory | None) -> tuple[Mapping[str, Coder], Search]:
-        """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
-        options, hold = self.config.search, frozenset(self.config.tuner.hold)
-        builtin = PooledBuiltinCoder(self.pool, self.config.builtin_language)
+    def _writers(self, memory: LessonMemory | None) -> dict[str, LlmCoder]:
+        """Return the coders that ask a model, by their languages."""
         if self.models is None:
-            tuner = RulesJudge(options.rounds, memory, hold)
-            return {"": builtin}, options.begin(Team(tuner, hold=hold))
-        models = self.models
-        writers: dict[str, Coder] = {
-            name: models.coder(self.pool, memory, name) for name in models.roles.languages
-        }
-        coders: dict[str, Coder] = {"": next(iter(writers.values())), **writers, "builtin": builtin}
-        team = Team(
-            RulesJudge(memory=memory),
-            models.judge(self.pool, memory),
-            writers=("builtin", *writers),
-        )
-        return coders, options.begin(team)
+            return {}
+        return {name: self.models.coder(self.pool, memory, name) for name in self.models.roles.languages}
+
+    def _search(self, memory: LessonMemory | None, languages: tuple[str, ...]) -> Search:
+        options, hold = self.config.search, frozenset(self.config.tuner.hold)
+        if self.models is None:
+            return options.begin(Team(RulesJudge(options.rounds, memory, hold), hold=hold))
+        asked = self.config.model.judge != "none"
+        judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
+        return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))
+
+    def _seed(self, builtin: Coder) -> Seed | None:
+        model = self.config.model
+        if self.models is None or model.seed == "none":
+            return None
+        return BuiltinSeed(builtin) if model.seed == "builtin" else FileSeed(model.seed_source)
+
+    def _first_measurement(self) -> Measurement:
+        """Return the first measurement of a task; where a model writes, it is told more of the task by it."""
+        if self.models is None:
+            return SEARCHED
+        asked = set(self.config.evaluation.compared_with)
+        known = tuple(name for name in ("eager", "compile") if name == "eager" or name in asked)
+        return replace(SEARCHED, baselines=known, operators=True)

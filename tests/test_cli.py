@@ -46,8 +46,8 @@ SURFACE = {
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
-        "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--max-usd",
-        "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
+        "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--seed", "--repairs",
+        "--max-usd", "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",

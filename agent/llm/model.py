@@ -135,6 +135,14 @@ class ChatModel(Protocol):
         ...
 
 
+class RecordedModel(ChatModel, Protocol):
+    """ChatModel that keeps its calls."""
+
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the call with this hash; None if there was none."""
+        ...
+
+
 class ModelError(Exception):
     """A call without an answer, whose `usage` may still have to be paid; `seconds`: duration of its attempts.
 

@@ -8,7 +8,7 @@ from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.judge import LlmJudge
-from kernelwright.agent.llm.model import ChatModel, Endpoint, EndpointUnusable, Sampling
+from kernelwright.agent.llm.model import Endpoint, EndpointUnusable, RecordedModel, Sampling
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
@@ -87,7 +87,7 @@ class ModelSession:
         self,
         roles: Roles,
         target: Target,
-        model: ChatModel,
+        model: RecordedModel,
         budget: Budget,
         client: "OpenAIModel | None",
         timing_lock: TimingLock | None = None,

@@ -152,8 +152,9 @@ def _operator(cost: OperatorCost, total_s: float) -> list[str]:
 
 
 def tried_table(history: Sequence[Attempt]) -> str:
-    """Return all attempts, a row each; "" if there are none."""
-    rows = [_attempt(number, attempt) for number, attempt in enumerate(history)]
+    """Return all attempts with a file, a row each; "" if there are none."""
+    files = ((number, attempt) for number, attempt in enumerate(history) if attempt.candidate.usable)
+    rows = [_attempt(number, attempt) for number, attempt in files]
     if len(rows) > _MOST_TRIED:
         rows = [*rows[: _MOST_TRIED // 4], ["…"] * 5, *rows[-(_MOST_TRIED * 3 // 4) :]]
     return _table(["round", "idea", "result", "us a call", "speedup over eager"], rows) if rows else ""
@@ -162,6 +163,8 @@ def tried_table(history: Sequence[Attempt]) -> str:
 def _attempt(number: int, attempt: Attempt) -> list[str]:
     candidate, evaluation, advice = attempt.candidate, attempt.evaluation, attempt.advice
     idea = candidate.idea or (advice.method if advice is not None else "") or candidate.author
+    if candidate.origin == "repair":
+        idea = f"the same, repaired: {candidate.idea}" if candidate.idea else "the same, repaired"
     time_us = speedup = ""
     if evaluation.verdict is Verdict.correct:
         result = "correct"

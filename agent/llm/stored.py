@@ -55,6 +55,10 @@ class StoredModel:
             asked.add_done_callback(lambda _: self._under_way.pop(call.sha256))
         return await asyncio.shield(asked)  # whoever gives up waiting has paid for it all the same
 
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the recorded call with this hash; None if there is none."""
+        return _call(self._database.llm_call(sha256))
+
     async def _ask(self, call: ModelCall) -> Completion:
         model = call.sampling.model
         longer = call.model_copy(
@@ -125,9 +129,10 @@ class ReplayedModel:
     """A ChatModel that has only the answers of a run."""
 
     def __init__(self, calls: Iterable[LlmCall]) -> None:
+        self._calls: dict[str, LlmCall] = {}  # of several the last
         self._answers: dict[str, Completion | ModelError] = {}
         for call in calls:
-            answer = _answer(call)
+            self._calls[call.request_sha256], answer = call, _answer(call)
             # Of several the last; a longer one that failed leaves the one that was cut.
             if isinstance(answer, Completion) or not isinstance(
                 self._answers.get(call.request_sha256), Completion
@@ -146,6 +151,10 @@ class ReplayedModel:
             raise answer
         return answer
 
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the recorded call with this hash; None if there is none."""
+        return _call(self._calls.get(sha256))
+
 
 def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]:
     """Return the tasks that have an answer for a round beyond those recorded, `rounds` by task."""
@@ -159,6 +168,10 @@ def _sample(call: LlmCall) -> int:
         return -1
     sample = call.request.get("sample")
     return sample if isinstance(sample, int) else -1
+
+
+def _call(recorded: LlmCall | None) -> ModelCall | None:
+    return None if recorded is None else ModelCall.model_validate(recorded.request)
 
 
 def _answer(call: LlmCall) -> Completion | ModelError:

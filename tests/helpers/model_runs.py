@@ -151,6 +151,7 @@ def carried_out(
         "model": MODEL,
         "reply_tokens": 100,
         "language": ("cpp",),
+        "seed": "none",
         "tasks_at_once": at_once,
     }
     config = build(RunConfig, asked | options)

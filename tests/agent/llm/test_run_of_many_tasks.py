@@ -270,7 +270,7 @@ def test_a_failure_without_a_word_ends_no_run(endpoint: FakeEndpoint, database: 
 
     endpoint.script = Better()
     assert carried_out(database, endpoint, pool=Silent(), rounds=2)
-    assert verdicts(database) == ["runtime_error"] * 2
+    assert verdicts(database) == ["runtime_error"] * 8  # two rounds, three repairs each
 
 
 def test_what_one_task_learns_others_are_told_unless_that_is_switched_off(
