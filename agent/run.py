@@ -157,7 +157,7 @@ class Run:
     def _near_roofline(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a model is not asked about a task, whose eager is timed before anything is paid."""
         config = self.config
-        if self.models is None or not (config.search.skip_near_roofline and config.timed):
+        if self.models is None or config.search.all_tasks or not config.timed:
             return None
         return near_roofline(eager_share(tried) if tried else self.pool.eager_share(task))
 
