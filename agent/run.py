@@ -177,7 +177,7 @@ class Run:
     def _near_roofline(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a model is not asked about a task, whose eager is timed before anything is paid."""
         config = self.config
-        if self.models is None or not (config.search.skip_near_roofline and config.timed):
+        if self.models is None or config.search.all_tasks or not config.timed:
             return None
         share = eager_share(tried)
         if share is None and not len(rounds_of(tried)):  # nor does a seed tell

@@ -81,11 +81,11 @@ def run(
     ]
     share = round(usd / len(tasks), 2)
     ways = (
-        Way("each task to its end, in order", False, {"skip_near_roofline": False}),
+        Way("each task to its end, in order", False, {"all_tasks": True}),
         Way(
             f"the same, `--max-usd-per-task {share:.2f}`",
             False,
-            {"skip_near_roofline": False, "max_usd_per_task": share},
+            {"all_tasks": True, "max_usd_per_task": share},
         ),
         Way("a first round for all, then by expected gain (the default)", True, {}),
     )

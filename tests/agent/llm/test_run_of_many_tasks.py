@@ -131,7 +131,7 @@ def test_tasks_near_the_roofline_can_be_asked_about_all_the_same(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script, pool = Better(), Pool(eager_shares={"file:0": 0.93})
-    assert carried_out(database, endpoint, 1, pool, rounds=1, skip_near_roofline=False)
+    assert carried_out(database, endpoint, 1, pool, rounds=1, all_tasks=True)
     assert [call.task for call in database.llm_calls()] == ["file:0"]
 
 
