@@ -7,7 +7,7 @@ from functools import partial
 
 from kernelwright.agent.attempts import next_step, repeated, written
 from kernelwright.agent.budget import BudgetSpent, Evaluations, ShareSpent
-from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder, Seed
+from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder, SeedSource
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Request, Search, Stop, best_of, rounds_of, wrong_ceiling
 from kernelwright.agent.winners import rivals, speedup_of, winner
@@ -29,7 +29,7 @@ class TaskLoop:
     recorder: Recorder
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
     estimates: Callable[[Sequence[Attempt]], Mapping[str, float]]  # speedups over eager, by sha256
-    seed: Seed | None = None
+    seed: SeedSource | None = None
     repairs: Repairs | None = None
     first: Measurement = SEARCHED  # until something is timed; of later ones `SEARCHED`
 

@@ -4,6 +4,7 @@ The scheduler says which task gets the next step. Tasks wait for language models
 slots of a ProfilingPool: models write while candidates are built and verified, and one slot times at a time.
 """
 
+import statistics
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
@@ -23,11 +24,11 @@ from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import RunProgress
-from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, Seed, searched
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, SeedSource, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
-from kernelwright.agent.scheduler import OpenTask, Scheduler, Turn
-from kernelwright.agent.search import Search, Team, rounds_of
+from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
+from kernelwright.agent.search import Search, Team, best_of, rounds_of
 from kernelwright.agent.seeds import BuiltinSeed, FileSeed
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
@@ -39,9 +40,11 @@ from kernelwright.results.lessons.lessons import Effect
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
 
+_CONFIRMING = 3.0  # evaluations of a search that one of its winner takes as long as; by hand, in a few runs
 
-class Outcome(Enum):
-    """What becomes of a task after one of its turns."""
+
+class TurnOutcome(Enum):
+    """Outcome of a task's turn."""
 
     goes_on = "goes on"
     done = "done"
@@ -67,7 +70,8 @@ class Run:
         self._out_of_time = deadline(config.budget.max_minutes)
         entries = database.tasks()
         pending = [entry.task for entry in entries if entry.state is TaskState.pending]
-        self.progress.done(len(entries) - len(pending))
+        done = [entry.task for entry in entries if entry.state is TaskState.done]
+        self.progress.done(len(done))
         self.evaluations = Evaluations(
             config.budget.max_evaluations,
             config.budget.max_evaluations_per_task,
@@ -75,7 +79,7 @@ class Run:
             [task.id for task in pending],
         )
         self.workers = self._workers(len(pending))
-        self.scheduler = self._scheduler(pending)
+        self.scheduler = self._scheduler(pending, done)
         memory = LessonMemory(database, learned) if config.tuner.memory else None
         builtin = PooledBuiltinCoder(pool, config.builtin_language)
         writers = self._writers(memory)
@@ -117,18 +121,18 @@ class Run:
         complete = True
         while (turn := self.scheduler.take()) is not None:
             outcome = self.play(turn)
-            if outcome is not Outcome.goes_on:
+            if outcome is not TurnOutcome.goes_on:
                 self.progress.done()
-            complete &= outcome is not Outcome.left
-            self.scheduler.put_back(turn, done=outcome is not Outcome.goes_on)
+            complete &= outcome is not TurnOutcome.left
+            self.scheduler.put_back(turn, done=outcome is not TurnOutcome.goes_on)
         return complete
 
-    def play(self, turn: Turn) -> Outcome:
+    def play(self, turn: TaskTurn) -> TurnOutcome:
         """Take the next step of a task; if there is none, confirm its winner and record that it is done."""
         task, tried = turn.open.task, turn.open.tried
         if (reason := self._not_begun(task, tried)) is not None:
             self.progress.say(f"{task.id}: not begun, {reason}")
-            return Outcome.left
+            return TurnOutcome.left
         self.progress.begin(task.id)
         try:
             if not tried:
@@ -140,17 +144,17 @@ class Run:
                 with self._share(turn):
                     reason = self.loop.advance(task, tried, turn.candidates)
             if reason is None:
-                return Outcome.goes_on
+                return TurnOutcome.goes_on
             self.database.finish_task(task.id, self.loop.finish(task, tried, reason))
         except (Stopped, CancelledError):
-            return Outcome.left
+            return TurnOutcome.left
         except TaskError as error:
             return self._failed(task, error)
         except (InfrastructureError, ModelError, BudgetSpent) as error:
             if not self.stopped.is_set():
                 self.progress.say(f"{task.id}: left for --resume: {error}")
-            return Outcome.left
-        return Outcome.done
+            return TurnOutcome.left
+        return TurnOutcome.done
 
     def _begin(self, task: Task, tried: list[Attempt]) -> None:
         try:
@@ -162,7 +166,7 @@ class Run:
         """Return why a task is not begun; of one that was, the winner may still be measured."""
         if tried:
             return None
-        reason = self._out_of_time() or self.evaluations.spent(task.id)
+        reason = self._time_is_over() or self.evaluations.spent(task.id)
         if reason is None and self.models is not None:
             reason = self.models.budget.spent_by(None)
         return reason
@@ -170,14 +174,14 @@ class Run:
     def _near_roofline(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a model is not asked about a task, whose eager is timed before anything is paid."""
         config = self.config
-        if self.models is None or not (config.search.skip_near_roofline and config.timed):
+        if self.models is None or config.search.all_tasks or not config.timed:
             return None
         share = eager_share(tried)
         if share is None and not len(rounds_of(tried)):  # nor does a seed tell
             share = self.pool.eager_share(task)
         return near_roofline(share)
 
-    def _share(self, turn: Turn) -> AbstractContextManager[None]:
+    def _share(self, turn: TaskTurn) -> AbstractContextManager[None]:
         """Limit the first round of a task to its share of what is left."""
         if self.models is None or not turn.waiting:
             return nullcontext()
@@ -187,13 +191,17 @@ class Run:
         at_once = self.config.execution.tasks_at_once or (MODEL_TASKS if self.models else self.pool.slots)
         return max(1, min(at_once, tasks))
 
-    def _scheduler(self, pending: Sequence[Task]) -> Scheduler:
+    def _scheduler(self, pending: Sequence[Task], done: Sequence[Task]) -> Scheduler:
         limits = self.config.budget.run
-        histories = {task.id: searched(self.database.attempts(task.id)) for task in pending}
-        rounds = {name: len(rounds_of(history)) for name, history in histories.items()}
+        tasks, others = (
+            [OpenTask(task, searched(self.database.attempts(task.id))) for task in group]
+            for group in (pending, done)
+        )
+        rounds = {each.task.id: len(rounds_of(each.tried)) for each in tasks}
         return Scheduler(
-            [OpenTask(task, histories[task.id]) for task in pending],
+            tasks,
             self._used,
+            done=others,
             breadth_first=(limits.usd, limits.tokens, limits.evaluations) != (None, None, None),
             workers=self.workers,
             interrupted=interrupted(self.database.llm_calls(), rounds),
@@ -210,17 +218,26 @@ class Run:
         limit = self.config.budget.max_minutes_per_task
         if limit is not None and self.database.seconds(task.id) > 60 * limit:
             return f"{limit:g} minutes are spent on this task"
-        return self._out_of_time()
+        return self._time_is_over()
 
-    def _failed(self, task: Task, error: TaskError) -> Outcome:
+    def _time_is_over(self) -> str | None:
+        """Return why no round may begin; time is kept for the winners of all tasks that were begun."""
+        if self.config.budget.max_minutes is None or not self.scheduler.breadth_first:
+            return self._out_of_time(0.0)
+        histories = [each.tried for each in self.scheduler.tasks]
+        took_s = [tried.evaluation.stages.total_s for history in histories for tried in tuple(history)]
+        winners = sum(best_of(tuple(history)) is not None for history in histories)
+        return self._out_of_time(_CONFIRMING * winners * statistics.mean(took_s or [0.0]))
+
+    def _failed(self, task: Task, error: TaskError) -> TurnOutcome:
         """Record that a task cannot be optimized, unless that is because the run is being ended."""
         if self.stopped.is_set():
-            return Outcome.left
+            return TurnOutcome.left
         self.evaluations.done(task.id)
         reason = f"the task fails: {error}"
         self.progress.say(f"{task.id}: {reason}")
         self.database.finish_task(task.id, reason)
-        return Outcome.done
+        return TurnOutcome.done
 
     def _writers(self, memory: LessonMemory | None) -> dict[str, LlmCoder]:
         """Return the coders that ask a model, by their languages."""
@@ -236,7 +253,7 @@ class Run:
         judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
         return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))
 
-    def _seed(self, builtin: Coder) -> Seed | None:
+    def _seed(self, builtin: Coder) -> SeedSource | None:
         model = self.config.model
         if self.models is None or model.seed == "none":
             return None
