@@ -24,7 +24,7 @@ from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import RunProgress
-from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, Seed, searched
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, SeedSource, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
@@ -256,7 +256,7 @@ class Run:
         judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
         return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))
 
-    def _seed(self, builtin: Coder) -> Seed | None:
+    def _seed(self, builtin: Coder) -> SeedSource | None:
         model = self.config.model
         if self.models is None or model.seed == "none":
             return None

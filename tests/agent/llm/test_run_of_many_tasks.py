@@ -5,8 +5,6 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +20,7 @@ from kernelwright.kernelbench.records import (
 )
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
-from tests.helpers.anywhere import TARGET
 from tests.helpers.model_runs import KERNEL, ONE_CALL_USD, Better, Pool, carried_out, judged
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RunDatabase]:
-    with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as made:
-        yield made
 
 
 def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:

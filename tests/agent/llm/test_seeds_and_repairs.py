@@ -16,14 +16,8 @@ from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, OperatorCost, Task, Verdict
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt
-from tests.agent.llm.test_run_of_many_tasks import (
-    KERNEL,
-    Pool,
-    carried_out,
-    judged,
-    says,
-)
 from tests.helpers.anywhere import TARGET
+from tests.helpers.model_runs import KERNEL, Pool, carried_out, judged, says
 
 SEED = Candidate(source=KERNEL.format("1.5"), language="cpp", author="builtin")
 NO_SEED = Candidate(
