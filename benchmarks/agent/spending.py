@@ -104,8 +104,11 @@ def simulated(tasks: Sequence[Task], breadth_first: bool, options: Mapping[str, 
     pool, model = StandInPool(natures, seed), StandInModel(seed)
     config = build(
         RunConfig,
-        {"coder": "llm", "model": _MODEL, "language": ("cuda",), "reply_tokens": 32768, **options},
-    )
+        {
+            "coder": "llm", "model": _MODEL, "language": ("cuda",), "reply_tokens": 32768,
+            "seed": "none", **options,
+        },
+    )  # fmt: skip
     evaluation = config.evaluation.model_copy(update={"device": TARGET.device})
     config = config.model_copy(update={"evaluation": evaluation})
     roles = config.model.roles()
