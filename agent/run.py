@@ -5,15 +5,18 @@ slots of a ProfilingPool: models write while candidates are built and verified, 
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from functools import partial
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
+from kernelwright.agent.conversation_loop import ConversationLoop
 from kernelwright.agent.headroom import eager_share, near_roofline
 from kernelwright.agent.llm.model import ModelError
+from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
 from kernelwright.agent.loop import TaskLoop
@@ -23,7 +26,7 @@ from kernelwright.agent.progress import RunProgress
 from kernelwright.agent.protocols import Attempt, Coder, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.scheduler import OpenTask, Scheduler, Turn
-from kernelwright.agent.search import Search, Team
+from kernelwright.agent.search import Agent, Search, Team
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.agent.tuner.posterior import expected_speedups
@@ -72,7 +75,8 @@ class Run:
         self.scheduler = self._scheduler(pending)
         memory = LessonMemory(database, learned) if config.tuner.memory else None
         coders, search = self._coders_and_search(memory)
-        self.loop = TaskLoop(
+        loop = self._conversations(models, memory) if models and isinstance(search, Agent) else TaskLoop
+        self.loop = loop(
             coders=coders,
             search=search,
             evaluator=pool,
@@ -201,6 +205,18 @@ class Run:
         self.progress.say(f"{task.id}: {reason}")
         self.database.finish_task(task.id, reason)
         return Outcome.done
+
+    def _conversations(
+        self, models: ModelSession, memory: LessonMemory | None
+    ) -> Callable[..., ConversationLoop]:
+        [language] = models.roles.languages
+        limits, database = self.config.budget, self.database
+        return partial(
+            ConversationLoop,
+            talks=models.conversations(self.pool, memory, language),
+            remaining=Remaining(models.budget, self.evaluations, limits.run, limits.task, database.seconds),
+            compiled=PooledBuiltinCoder(self.pool, language).compiled,
+        )
 
     def _coders_and_search(self, memory: LessonMemory | None) -> tuple[Mapping[str, Coder], Search]:
         """Coders by the names that the search asks for them by; "" is the one it has without more ado."""

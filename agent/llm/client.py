@@ -33,6 +33,7 @@ from kernelwright.agent.llm.model import (
     Usage,
     estimated_tokens,
 )
+from kernelwright.agent.llm.tool_calls import ToolCallPieces
 
 _BURST_S = 10.0  # of a rate, that may be used at once
 _MOST_BROKEN = 3  # answers of one call, each of which has to be paid for
@@ -106,7 +107,7 @@ class OpenAIModel:
         return asked if asked is not None else self._backoff(state)
 
     async def _attempt(self, call: ModelCall, took: list[float]) -> Completion:
-        prompt = sum(estimated_tokens(message.content) for message in call.messages)
+        prompt = call.prompt_tokens
         if self._requests is not None:
             await self._requests.acquire()
         if self._tokens is not None:
@@ -158,6 +159,8 @@ class OpenAIModel:
             request["temperature"] = sampling.temperature
         if sampling.reasoning_effort is not None:
             request["reasoning_effort"] = sampling.reasoning_effort
+        if call.tools:
+            request["tools"] = [tool.model_dump() for tool in call.tools]
         if call.reply_schema is not None and self._knows_schemas:
             schema = {"name": "reply", "schema": call.reply_schema, "strict": True}
             request["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -179,6 +182,7 @@ class _Answer:
         self._prompt_tokens = prompt_tokens  # estimated
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._calls = ToolCallPieces()
         self._finish: str | None = None
         self._told: Usage | None = None
 
@@ -192,6 +196,7 @@ class _Answer:
             )
         for choice in chunk.choices[:1]:
             self._text.append(_str(choice.delta.content))
+            self._calls.add([piece.model_dump() for piece in choice.delta.tool_calls or ()])
             extra = choice.delta.model_extra or {}
             self._reasoning.append(_str(extra.get("reasoning_content")) or _str(extra.get("reasoning")))
             self._finish = choice.finish_reason or self._finish
@@ -200,7 +205,7 @@ class _Answer:
     def usage(self) -> Usage:
         if self._told is not None:
             return self._told
-        tokens = estimated_tokens(_joined(self._text + self._reasoning))
+        tokens = estimated_tokens(_joined([*self._text, *self._reasoning, self._calls.text]))
         return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=tokens, estimated=True)
 
     def completion(self) -> Completion:
@@ -214,6 +219,7 @@ class _Answer:
             finish=self._finish,
             usage=self.usage,
             seconds=0.0,
+            tool_calls=self._calls.whole(),
         )
 
 

@@ -3,19 +3,40 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-from pydantic import JsonValue, PositiveInt
+from pydantic import JsonValue, PositiveInt, model_serializer
 
+from kernelwright.agent.llm.tool_calls import Tool, ToolCall, without_defaults
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.records import Record
 
 
 class Message(Record):
-    role: Literal["system", "user", "assistant"]
+    """A message, serialized as the Chat Completions API has it.
+
+    `tool_calls`: of an assistant's message; `tool_call_id`: the call that a tool's message answers.
+    `reasoning_content`: thoughts, given back where an endpoint asks for them.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    reasoning_content: str = ""
+
+    @model_serializer(mode="wrap")
+    def _as_sent(self, handler: Callable[[Record], Any]) -> dict[str, Any]:
+        return without_defaults(self, handler, ("tool_calls", "tool_call_id", "reasoning_content"))
+
+    @property
+    def text(self) -> str:
+        """All that counts as tokens."""
+        called = "".join(call.function.name + call.function.arguments for call in self.tool_calls)
+        return self.content + called + self.reasoning_content
 
 
 class Sampling(Record):
@@ -36,6 +57,17 @@ class ModelCall(Record):
     sampling: Sampling
     reply_schema: dict[str, JsonValue] | None = None  # JSON schema of the answer; None: free text
     sample: int = 0  # counts calls that are alike and whose answers should differ
+    tools: tuple[Tool, ...] = ()  # that the model may call
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: Callable[[Record], Any]) -> dict[str, Any]:
+        return without_defaults(self, handler, ("tools",))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """An estimate."""
+        tools = sum(estimated_tokens(tool.model_dump_json()) for tool in self.tools)
+        return tools + sum(estimated_tokens(message.text) for message in self.messages)
 
     @property
     def sha256(self) -> str:
@@ -117,10 +149,11 @@ class Completion(Record):
 
     text: str
     reasoning: str = ""
-    finish: str  # "stop"; "length" where it was cut at max_tokens; "content_filter"
+    finish: str  # "stop"; "tool_calls"; "length" where it was cut at max_tokens; "content_filter"
     usage: Usage  # of all attempts
     seconds: float  # of all attempts, until they were read; without pauses and what a turn was waited for
     attempts: int = 1
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class ChatModel(Protocol):

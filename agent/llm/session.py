@@ -1,12 +1,15 @@
 """A run's access to language models: who is asked, what may be spent, and where answers are stored."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.coder import LlmCoder
+from kernelwright.agent.llm.conversation import Conversations, last_calls
 from kernelwright.agent.llm.judge import LlmJudge
 from kernelwright.agent.llm.model import ChatModel, Endpoint, Sampling
 from kernelwright.agent.llm.prices import Prices
@@ -19,6 +22,7 @@ from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Language, Record, Target, Task
 from kernelwright.profiling.selection import Selection
 from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import LlmCall
 
 if TYPE_CHECKING:
     from kernelwright.agent.llm.client import OpenAIModel
@@ -70,12 +74,15 @@ class ModelSession:
         budget: Budget,
         client: "OpenAIModel | None",
         timing_lock: TimingLock | None = None,
+        begun: Mapping[str, LlmCall] = MappingProxyType({}),
     ) -> None:
         """Create a session; use `asking` or `replaying`.
 
-        `target`: the run's, since prompts must not change while it is resumed.
+        `target`: the run's, since prompts must not change while it is resumed. `begun`: the last call of each
+        conversation so far.
         """
         self.roles, self.target, self.budget = roles, target, budget
+        self._begun = begun
         self._model, self._client = model, client
         self._timing_lock = timing_lock or TimingLock()
         self._runtime = Runtime(self._timing_lock)
@@ -91,9 +98,8 @@ class ModelSession:
         from kernelwright.agent.llm.client import OpenAIModel  # takes two seconds to import
 
         budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
-        return cls(
-            roles, database.run.target, StoredModel(client, database, budget), budget, client, timing_lock
-        )
+        model, begun = StoredModel(client, database, budget), last_calls(database.llm_calls())
+        return cls(roles, database.run.target, model, budget, client, timing_lock, begun)
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
@@ -106,6 +112,12 @@ class ModelSession:
     ) -> LlmCoder:
         situation = self._situations(evaluator, memory)
         return LlmCoder(self._model, self.roles.coder, self._runtime, situation, language)
+
+    def conversations(
+        self, evaluator: ProfilingEvaluator, memory: LessonMemory | None, language: Language
+    ) -> Conversations:
+        situation = self._situations(evaluator, memory)
+        return Conversations(self._model, self.roles.coder, self._runtime, situation, language, self._begun)
 
     def judge(self, evaluator: ProfilingEvaluator, memory: LessonMemory | None) -> LlmJudge:
         situation = self._situations(evaluator, memory)

@@ -13,7 +13,8 @@ from pydantic import JsonValue
 from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.llm import model as models
 from kernelwright.agent.llm.budget import Budget
-from kernelwright.agent.llm.model import ChatModel, Completion, ModelCall, ModelError, Usage, estimated_tokens
+from kernelwright.agent.llm.conversation import ROLE
+from kernelwright.agent.llm.model import ChatModel, Completion, ModelCall, ModelError, Usage
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 
@@ -53,8 +54,7 @@ class StoredModel:
                 self._keep(call, failure, error.usage, error.seconds)
                 raise
             except asyncio.CancelledError:  # the endpoint goes on, and charges nobody knows what
-                prompt = sum(estimated_tokens(message.content) for message in call.messages)
-                usage = Usage(prompt_tokens=prompt, completion_tokens=0, estimated=True)
+                usage = Usage(prompt_tokens=call.prompt_tokens, completion_tokens=0, estimated=True)
                 ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended during the call"}
                 self._keep(call, ended, usage, 0.0, priced=False)
                 raise
@@ -90,14 +90,20 @@ class ReplayedModel:
     """A ChatModel that has only the answers of a run."""
 
     def __init__(self, calls: Iterable[LlmCall]) -> None:
+        calls = list(calls)
         self._answers = {call.request_sha256: _answer(call) for call in calls}  # of several the last
+        # What tools answer holds dollars and minutes, so an answer in a conversation is known by its place.
+        self._turns = {(call.task, _place(call)): _answer(call) for call in calls if call.role == ROLE}
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the recorded completion.
 
         Raises the run's ModelError, and BudgetSpent if the run never made such a call.
         """
-        answer = self._answers.get(call.sha256)
+        if call.role == ROLE:
+            answer = self._turns.get((call.task, call.sample))
+        else:
+            answer = self._answers.get(call.sha256)
         if answer is None:
             raise BudgetSpent("the replayed run has no further calls")
         if isinstance(answer, ModelError):
@@ -113,7 +119,11 @@ def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]
 
 def _sample(call: LlmCall) -> int:
     """Return the sample that an answer is; -1 for a call that failed."""
-    if isinstance(_answer(call), ModelError) or not isinstance(call.request, dict):
+    return -1 if isinstance(_answer(call), ModelError) else _place(call)
+
+
+def _place(call: LlmCall) -> int:
+    if not isinstance(call.request, dict):
         return -1
     sample = call.request.get("sample")
     return sample if isinstance(sample, int) else -1

@@ -5,6 +5,7 @@ of several requests made at a time goes on with those that are left. To add one:
 options, and name both in `registry.py`.
 """
 
+from kernelwright.agent.search.agent import Agent
 from kernelwright.agent.search.base import (
     Request,
     Search,
@@ -22,6 +23,7 @@ from kernelwright.agent.search.exhaustive import Exhaustive
 from kernelwright.agent.search.refine import Refine
 
 __all__ = [
+    "Agent",
     "Beam",
     "BestOfN",
     "Evolve",
