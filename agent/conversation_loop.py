@@ -17,7 +17,7 @@ from kernelwright.agent.llm.model import ModelRefused, ReplyUnusable
 from kernelwright.agent.llm.prompting import examples, notes, outcome
 from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.replies import candidate_source
-from kernelwright.agent.llm.situation import tried_table
+from kernelwright.agent.llm.situation import operators_table, tried_table
 from kernelwright.agent.llm.tool_calls import ToolCall
 from kernelwright.agent.llm.toolbox import (
     Arguments,
@@ -77,7 +77,7 @@ class ConversationLoop(TaskLoop):
 
         Raises what `TaskLoop.advance` does, and UsageError if the endpoint has no tools.
         """
-        timed = len(self.rules.measured(tried))
+        timed = self._timed(tried)
         try:
             while True:
                 reason = self.out_of_time(task) or self.evaluations.spent(task.id)
@@ -90,7 +90,7 @@ class ConversationLoop(TaskLoop):
                     return step.reason
                 if (reason := self._turn(task, tried)) is not None:
                     return reason
-                if len(self.rules.measured(tried)) > timed:
+                if self._timed(tried) > timed:
                     return None
         except ShareSpent:
             return None
@@ -99,7 +99,7 @@ class ConversationLoop(TaskLoop):
                 raise
             return f"the endpoint refuses to go on with the conversation: {error}"
         except BudgetSpent as spent:
-            if not tried:
+            if not any(attempt.candidate.author == self.talks.author for attempt in tried):
                 raise
             return str(spent)
 
@@ -129,8 +129,13 @@ class ConversationLoop(TaskLoop):
         return reason
 
     def _left(self, task: Task, tried: Sequence[Attempt], answers: int) -> str:
-        timed, rules = len(self.rules.measured(tried)), self.rules
+        timed, rules = self._timed(tried), self.rules
         return self.remaining.line(task.id, timed, rules.rules.rounds, answers, rules.turns)
+
+    def _timed(self, tried: Sequence[Attempt]) -> int:
+        """Return the number of the model's own files that were timed."""
+        own = (attempt for attempt in tried if attempt.candidate.author == self.talks.author)
+        return sum(map(was_measured, own))
 
     def _carried_out(
         self, task: Task, tried: list[Attempt], calls: Sequence[ToolCall]
@@ -154,7 +159,7 @@ class ConversationLoop(TaskLoop):
         """Read all calls, and begin the evaluation of each file that is to be evaluated."""
         found: list[_Requested] = []
         under_way: set[tuple[str, bool]] = set()
-        timed = len(self.rules.measured(tried))
+        timed = self._timed(tried)
         for number, call in enumerate(calls):
             each = _Requested()
             found.append(each)
@@ -205,7 +210,8 @@ class ConversationLoop(TaskLoop):
         self, task: Task, candidate: Candidate, timed: bool, tried: Sequence[Attempt]
     ) -> Evaluation:
         to_beat = speedup_of(best_of(tried), self.estimates(tried))
-        how = Measurement(("eager",), SEARCH, to_beat) if timed else CHECK
+        new = not any(attempt.evaluation.operators for attempt in tried)
+        how = Measurement(("eager",), SEARCH, to_beat, operators=new) if timed else CHECK
         return self.evaluator.evaluate(task, candidate, how)
 
     def _answer(self, task: Task, tried: list[Attempt], each: _Requested) -> tuple[str, str | None]:
@@ -287,7 +293,7 @@ class ConversationLoop(TaskLoop):
                 )
                 return "\n\n".join(shown) or "There are none."
             case "task":
-                return f"```python\n{task.source.strip()}\n```"
+                return f"```python\n{task.source.strip()}\n```\n\n{operators_table(tried)}".strip()
             case "tried":
                 return tried_table(tried) or "Nothing was tried yet."
             case "lessons":

@@ -39,15 +39,11 @@ class Agent(RegisteredSearch):
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         """Return a request, for the next turn of the conversation."""
-        reason = self.rules.reached(self.measured(history))
+        reason = self.rules.reached([attempt for attempt in history if was_measured(attempt)])
         return Stop(reason) if reason is not None else [Request(sample=len(history), seen=len(history))]
-
-    @staticmethod
-    def measured(history: Sequence[Attempt]) -> list[Attempt]:
-        """Return the attempts that were timed, or are right and cannot be timed here."""
-        return [attempt for attempt in history if was_measured(attempt)]
 
 
 def was_measured(attempt: Attempt) -> bool:
+    """Return True if an attempt was timed, or is right and cannot be timed here."""
     found = attempt.evaluation
     return found.timing is not None or (found.verdict is Verdict.unmeasured and not found.only_checked)
