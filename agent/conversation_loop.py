@@ -20,15 +20,15 @@ from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.agent.llm.situation import operators_table, tried_table
 from kernelwright.agent.llm.tool_calls import ToolCall
 from kernelwright.agent.llm.toolbox import (
-    Arguments,
-    Check,
+    CheckFile,
     CompileReference,
     GivenFile,
     InvalidCall,
-    Measure,
+    MeasureFile,
     ProfileFile,
     ReadNotes,
-    Submit,
+    SubmitFile,
+    ToolArguments,
     read,
     source_of,
 )
@@ -51,7 +51,7 @@ _CALL_A_TOOL = "That called no tool. Call one: measure a file, or submit to end 
 class _Requested:
     """A call, as far as it has come: what it asks for, or why it cannot be done, and its evaluation."""
 
-    arguments: Arguments | None = None
+    arguments: ToolArguments | None = None
     refused: str = ""
     candidate: Candidate | None = None
     timed: bool = False
@@ -169,10 +169,10 @@ class ConversationLoop(TaskLoop):
                 each.arguments = read(call)
                 if not isinstance(each.arguments, GivenFile):
                     continue
-                if isinstance(each.arguments, Submit) and not each.arguments.is_given:
+                if isinstance(each.arguments, SubmitFile) and not each.arguments.is_given:
                     continue
                 each.candidate = self._candidate(each.arguments, tried)
-                each.timed = not isinstance(each.arguments, Check)
+                each.timed = not isinstance(each.arguments, CheckFile)
                 key = each.candidate.sha256, each.timed
                 if _known(each.candidate, each.timed, tried) is not None or key in under_way:
                     continue
@@ -223,9 +223,9 @@ class ConversationLoop(TaskLoop):
             raise InvalidCall(each.refused)
         number = self._recorded(task, tried, each) if each.candidate is not None else None
         match each.arguments:
-            case Submit():
+            case SubmitFile():
                 return self._submitted(tried, number)
-            case Measure() | Check():
+            case MeasureFile() | CheckFile():
                 assert number is not None
                 return _told(tried, number), None
             case ProfileFile():

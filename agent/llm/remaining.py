@@ -1,4 +1,4 @@
-"""What is left of a task's limits, in words, for a model that spends them itself.
+"""Rest of a task's limits in words, for a model that spends them itself.
 
 Budget: $0.41 of $2.00 spent; 3 of 20 evaluations, 2 of 8 timed files and 21 of 40 answers left.
 """

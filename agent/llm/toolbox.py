@@ -21,7 +21,7 @@ class InvalidCall(Exception):  # noqa: N818 - what happened
     """A call that cannot be carried out, for a reason worded for the model."""
 
 
-class Arguments(Record):
+class ToolArguments(Record):
     """Base of the arguments of a tool; the docstring is what the model reads of it."""
 
     tool: ClassVar[str]
@@ -32,7 +32,7 @@ class Edit(Record):
     replace: Annotated[str, Field(description="Text to put in its place.")]
 
 
-class GivenFile(Arguments):
+class GivenFile(ToolArguments):
     """A file: whole, or an earlier one, changed or as it is."""
 
     file: Annotated[str | None, Field(description="The whole Python file.")] = None
@@ -73,13 +73,13 @@ class GivenFile(Arguments):
         return text
 
 
-class Check(GivenFile):
+class CheckFile(GivenFile):
     """Build a file and verify its outputs, without timing it. Cheap: use it until a file is right."""
 
     tool = "check"
 
 
-class Measure(GivenFile):
+class MeasureFile(GivenFile):
     """Verify a file and time it beside eager PyTorch.
 
     Gives its time, its speedup and how near the roofline it is.
@@ -88,20 +88,20 @@ class Measure(GivenFile):
     tool = "measure"
 
 
-class ProfileFile(Arguments):
+class ProfileFile(ToolArguments):
     """Say what the profilers read of a measured file: metrics, what bounds it, and what they would change."""
 
     tool = "profile"
     number: Annotated[int, Field(ge=0, description="Number of the file.")]
 
 
-class CompileReference(Arguments):
+class CompileReference(ToolArguments):
     """Show the kernels that kernelwright's own compiler writes for this task: right, and a good start."""
 
     tool = "compile_reference"
 
 
-class ReadNotes(Arguments):
+class ReadNotes(ToolArguments):
     """Read a note.
 
     The rules, the language's guide, worked examples, the task, all that was tried, what helped in other tasks
@@ -113,7 +113,7 @@ class ReadNotes(Arguments):
     number: Annotated[int | None, Field(ge=0, description="Of the file, for the topic `file`.")] = None
 
 
-class Submit(GivenFile):
+class SubmitFile(GivenFile):
     """End the task.
 
     A file that is given is measured first, unless it was, and the task ends if it is right. The fastest right
@@ -123,7 +123,14 @@ class Submit(GivenFile):
     tool = "submit"
 
 
-_KINDS: tuple[type[Arguments], ...] = (Check, Measure, ProfileFile, CompileReference, ReadNotes, Submit)
+_KINDS: tuple[type[ToolArguments], ...] = (
+    CheckFile,
+    MeasureFile,
+    ProfileFile,
+    CompileReference,
+    ReadNotes,
+    SubmitFile,
+)
 _BY_NAME = {kind.tool: kind for kind in _KINDS}
 
 
@@ -141,7 +148,7 @@ def tools() -> tuple[Tool, ...]:
     )
 
 
-def read(call: ToolCall) -> Arguments:
+def read(call: ToolCall) -> ToolArguments:
     """Return the arguments of a call. Raises InvalidCall."""
     kind = _BY_NAME.get(call.function.name)
     if kind is None:
@@ -180,7 +187,7 @@ def _as_meant(found: Any) -> Any:
     return meant
 
 
-def _schema(kind: type[Arguments]) -> dict[str, Any]:
+def _schema(kind: type[ToolArguments]) -> dict[str, Any]:
     """Return a plain schema: no titles and no references, which not every server follows."""
     schema = kind.model_json_schema()
     definitions = schema.pop("$defs", {})
