@@ -174,7 +174,9 @@ class ConversationLoop(TaskLoop):
                 each.candidate = self._candidate(each.arguments, tried)
                 each.timed = not isinstance(each.arguments, CheckFile)
                 key = each.candidate.sha256, each.timed
-                if _known(each.candidate, each.timed, tried) is not None or key in under_way:
+                if not under_way.isdisjoint({key, (each.candidate.sha256, True)}):
+                    continue
+                if _known(each.candidate, each.timed, tried) is not None:
                     continue
                 if each.timed and timed >= self.rules.rules.rounds:
                     raise InvalidCall(

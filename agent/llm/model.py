@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-from pydantic import JsonValue, PositiveInt, model_serializer
+from pydantic import JsonValue, PositiveInt, field_validator, model_serializer
 
 from kernelwright.agent.llm.tool_calls import Tool, ToolCall, without_defaults
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
@@ -30,7 +30,14 @@ class Message(Record):
 
     @model_serializer(mode="wrap")
     def _as_sent(self, handler: Callable[[Record], Any]) -> dict[str, Any]:
-        return without_defaults(self, handler, ("tool_calls", "tool_call_id", "reasoning_content"))
+        sent = without_defaults(self, handler, ("tool_calls", "tool_call_id", "reasoning_content"))
+        return sent | {"content": None} if self.tool_calls and not self.content else sent
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _as_read(cls, content: object) -> object:
+        """Return the content; null is what the API has where there are calls alone."""
+        return "" if content is None else content
 
     @property
     def text(self) -> str:

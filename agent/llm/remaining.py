@@ -1,6 +1,8 @@
 """Rest of a task's limits in words, for a model that spends them itself.
 
-Budget: $0.41 of $2.00 spent; 3 of 20 evaluations, 2 of 8 timed files and 21 of 40 answers left.
+    Budget: $0.41 of $2.00 spent; 3 of 20 evaluations, 2 of 8 timed files and 21 of 40 answers left.
+
+What has no limit is left out.
 """
 
 import time

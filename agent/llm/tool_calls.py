@@ -10,7 +10,7 @@ An endpoint streams a call in pieces: its name and id first, then its arguments,
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, model_serializer
 
 from kernelwright.kernelbench.records import Record
 
@@ -21,9 +21,16 @@ class CalledFunction(Record):
 
 
 class ToolCall(Record):
+    """A call; `extra_content` is for the endpoint alone: Google's wants its signatures of thoughts back."""
+
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
+    extra_content: JsonValue = None
+
+    @model_serializer(mode="wrap")
+    def _as_sent(self, handler: Callable[[Record], Any]) -> dict[str, Any]:
+        return without_defaults(self, handler, ("extra_content",))
 
 
 class ToolFunction(Record):
@@ -43,6 +50,7 @@ class ToolCallPieces:
     def __init__(self) -> None:
         self._calls: list[dict[str, str]] = []
         self._by_index: dict[object, dict[str, str]] = {}
+        self._extra: dict[int, JsonValue] = {}  # by the place of a call
 
     def add(self, pieces: object) -> None:
         """Add the `tool_calls` of a chunk, or of a whole message; what is no call is left out.
@@ -64,6 +72,8 @@ class ToolCallPieces:
         known["id"] = known["id"] or own_id
         known["name"] = known["name"] or _text(function.get("name"))
         known["arguments"] += _text(function.get("arguments"))
+        if (extra := piece.get("extra_content")) is not None:
+            self._extra[next(i for i, call in enumerate(self._calls) if call is known)] = extra
 
     @property
     def text(self) -> str:
@@ -79,7 +89,7 @@ class ToolCallPieces:
             # A character may have been split between two pieces.
             arguments = call["arguments"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             function = CalledFunction(name=call["name"], arguments=arguments)
-            found.append(ToolCall(id=own_id, function=function))
+            found.append(ToolCall(id=own_id, function=function, extra_content=self._extra.get(number)))
         return tuple(found)
 
 

@@ -73,6 +73,16 @@ def test_a_request_with_tools_is_read_again_as_it_was() -> None:
     assert ModelCall.model_validate(call.model_dump(mode="json")) == call
 
 
+def test_what_an_endpoint_adds_to_a_call_it_gets_back() -> None:
+    """Gemini refuses a conversation without its signatures of thoughts."""
+    signature = {"google": {"thought_signature": "c2lnbmVk"}}
+    pieces = ToolCallPieces()
+    pieces.add([piece(0, "check", "{}", id="a", extra_content=signature), piece(1, "submit", "{}", id="b")])
+    sent = Message(role="assistant", content="", tool_calls=pieces.whole()).model_dump(mode="json")
+    assert [call.get("extra_content") for call in sent["tool_calls"]] == [signature, None]
+    assert "extra_content" not in sent["tool_calls"][1] and sent["content"] is None
+
+
 def test_schemas_are_plain_and_name_every_argument() -> None:
     for tool in tools():
         text = tool.function.model_dump_json()
