@@ -1,5 +1,6 @@
 """Limits of a run and of each of its tasks: dollars, tokens, evaluations, minutes."""
 
+import math
 import threading
 import time
 from collections import Counter
@@ -106,11 +107,14 @@ class Evaluations:
             yield left, f"{self._run} evaluations are spent, or kept for winners"
 
 
-def deadline(max_minutes: float | None) -> Callable[[], str | None]:
-    """Return a check that gives a reason once `max_minutes` from now have passed."""
+def deadline(max_minutes: float | None) -> Callable[..., str | None]:
+    """Return a check that gives a reason once `max_minutes` from now, less the seconds given, have passed."""
     end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
 
-    def check() -> str | None:
-        return f"{max_minutes:g} minutes are over" if end is not None and time.monotonic() > end else None
+    def check(kept_s: float = 0.0) -> str | None:
+        left = math.inf if end is None else end - time.monotonic()
+        if left >= kept_s:
+            return None
+        return f"{max_minutes:g} minutes are over" + (", or kept to confirm winners" if left >= 0 else "")
 
     return check

@@ -2,24 +2,29 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelwright.agent.config import RunConfig
-from kernelwright.agent.llm.model import Endpoint
+from kernelwright.agent.llm.model import EndpointUnusable
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import log, reported
 from kernelwright.agent.replay import replay
 from kernelwright.agent.run import Run
-from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.options import command
 from kernelwright.results.lessons.lessons import Effect, effects_of
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
+from kernelwright.results.store.records import LlmCall, TaskState
+
+if TYPE_CHECKING:
+    from kernelwright.agent.llm.preflight import Preflight
 
 
 @command(RunConfig)
@@ -33,9 +38,9 @@ def run(config: RunConfig) -> int:
         config.require_only("replay")
         return replay(config.output.replay, out, config.output.as_json)
     begun = _new(config, out) if config.output.resume is None else _resumed(config, config.output.resume)
-    with begun as (folder, database, evaluator, config):
+    with begun as (folder, database, evaluator, config, found):
         learned = _learned_if_readable(config)
-        models = _models(config, database, evaluator)
+        models = _models(config, database, evaluator, found)
         try:
             with (
                 ProfilingPool(evaluator, config.execution.workers, config.evaluation.profilers) as pool,
@@ -46,12 +51,17 @@ def run(config: RunConfig) -> int:
         except KeyboardInterrupt:
             _say_how_to_go_on("Interrupted", folder)
             raise
+        except EndpointUnusable as error:
+            _say_how_to_go_on("No model answers, so the tasks that are left are pending", folder)
+            from kernelwright.agent.llm.preflight import unusable  # imports openai
+
+            raise unusable(config.endpoint, error) from None
         if not done:
             _say_how_to_go_on("Not all tasks are done", folder)
     return 0
 
 
-Begun = tuple[RunFolder, RunDatabase, LocalEvaluator, RunConfig]
+Begun = tuple[RunFolder, RunDatabase, LocalEvaluator, RunConfig, "Preflight | None"]
 
 
 @contextmanager
@@ -60,9 +70,15 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
     config = config.resolved()
     config.check()
     if (roles := config.model.roles()) is not None:
-        config.terms(_endpoint(config)).budget_for(roles)
+        config.terms().budget_for(roles)
     _learned(config)
     tasks = config.tasks.resolve(config.evaluation.device)
+    if config.model.seed_source and len(tasks) > 1:
+        raise UsageError(
+            f"--seed {config.model.seed} is a kernel for one task, and there are {len(tasks)}",
+            "give one task, or --seed builtin",
+        )
+    found = _preflight(config)
     with (
         RunFolder.create(out) as folder,
         config.evaluation.evaluator() as evaluator,
@@ -75,7 +91,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
             tasks=tasks,
         ) as database,
     ):
-        yield folder, database, evaluator, config
+        yield folder, database, evaluator, config, found
 
 
 @contextmanager
@@ -85,20 +101,33 @@ def _resumed(config: RunConfig, path: Path) -> Iterator[Begun]:
     with RunFolder.resume(path) as folder, RunDatabase.open(folder.database) as database:
         config = RunConfig.recorded(database).revised_by(config)
         config.check()
+        pending = any(entry.state is TaskState.pending for entry in database.tasks())
+        found = _preflight(config, database.llm_calls()) if pending else None
         with config.evaluation.evaluator() as evaluator:
             database.record_settings(config.record())
-            yield folder, database, evaluator, config
+            yield folder, database, evaluator, config, found
 
 
-def _endpoint(config: RunConfig) -> Endpoint:
-    return Endpoint(
-        requests_a_minute=config.execution.requests_a_minute, tokens_a_minute=config.execution.tokens_a_minute
-    )
+def _preflight(config: RunConfig, had: Sequence[LlmCall] = ()) -> "Preflight | None":
+    """Ask the models whether they can be used, after the calls that a run has had.
+
+    Raises MissingPrerequisite.
+    """
+    roles = config.model.roles()
+    return config.terms().preflight(roles, had, _say) if roles is not None else None
 
 
-def _models(config: RunConfig, database: RunDatabase, evaluator: LocalEvaluator) -> ModelSession | None:
-    roles, terms = config.model.roles(), config.terms(_endpoint(config))
-    return ModelSession.asking(roles, terms, database, evaluator.timing_lock) if roles else None
+def _models(
+    config: RunConfig, database: RunDatabase, evaluator: LocalEvaluator, found: "Preflight | None"
+) -> ModelSession | None:
+    roles = config.model.roles()
+    if roles is None:
+        return None
+    return ModelSession.asking(roles, config.terms(), database, evaluator.timing_lock, found, _say)
+
+
+def _say(line: str) -> None:
+    log.print(line, markup=False, soft_wrap=True)
 
 
 def _learned_if_readable(config: RunConfig) -> list[Effect]:

@@ -1,20 +1,22 @@
 """Options of `kernelwright run`, and the record of them in a run's database, from which it goes on."""
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast, get_args
 
 import typer
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
 from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from kernelwright.agent.config_of_old_runs import upgraded
 from kernelwright.agent.llm.model import Endpoint, Sampling
-from kernelwright.agent.llm.prices import SHIPPED
+from kernelwright.agent.llm.prices import Price, Prices, read_prices
 from kernelwright.agent.llm.session import Roles, Terms, languages_for
 from kernelwright.agent.profiled import Profilers
 from kernelwright.agent.search.registry import SearchOptions
+from kernelwright.agent.seeds import read_seed
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     AnyTargets,
@@ -42,9 +44,20 @@ from kernelwright.results.store.database import RunDatabase
 
 MODEL_TASKS = 16  # at a time by default, where models write: most of them wait for one
 _GPU_LANGUAGES = ("triton", "cuda")
+_SEEDS = ("builtin", "none")  # other ones are files
 # Sections and fields that may be given again with --resume, for they are not part of what a run is.
 _REVISABLE = frozenset({"budget", "execution", "learn_from", "as_json"})
 _OF_A_REPLAY = frozenset({"out", "as_json"})
+
+
+def _json_object(text: str | None) -> str | None:
+    try:
+        found = json.loads(text) if text is not None else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return text
 
 
 class TaskOptions(Section):
@@ -75,7 +88,16 @@ class ModelOptions(Section):
     """Authors of kernels and of advice, and how language models among them are asked."""
 
     coder: Annotated[Literal["builtin", "llm"], typer.Option(help="Author of the kernels.")] = "builtin"
-    judge: Annotated[Literal["rules", "llm"] | None, typer.Option(help="Adviser of the coder.")] = None
+    judge: Annotated[Literal["rules", "llm", "none"] | None, typer.Option(help="Adviser of the coder.")] = (
+        None
+    )
+    seed: Annotated[
+        str, typer.Option(metavar="SEED", help="Kernel to beat: builtin, none, or FILE.py with ModelNew.")
+    ] = "builtin"
+    seed_source: str = ""  # of a file
+    repairs: Annotated[
+        int, Field(ge=0), typer.Option(help="Repairs of a file that does not build or run.")
+    ] = 3
     model: Annotated[str | None, typer.Option(help="Language model, at OPENAI_BASE_URL.")] = None
     judge_model: Annotated[str | None, typer.Option(help="Language model of the judge.")] = None
     language: Annotated[
@@ -91,6 +113,11 @@ class ModelOptions(Section):
     reasoning_effort: Annotated[str | None, typer.Option(help="Effort of the model, such as high.")] = None
     judge_reasoning_effort: Annotated[str | None, typer.Option(help="Effort of the judge's model.")] = None
     reply_tokens: Annotated[int, Field(ge=1), typer.Option(help="Tokens per reply.")] = 16384
+    extra_body: Annotated[
+        str | None,
+        AfterValidator(_json_object),
+        typer.Option(metavar="JSON", help="Fields of requests, as '{\"top_p\": 1}'."),
+    ] = None
     selection: Selection | None = None  # of metrics, that the judge is shown; None: the usual ones
 
     def roles(self) -> Roles | None:
@@ -232,7 +259,20 @@ class ExecutionOptions(Section):
         Field(ge=1),
         typer.Option(help="Tasks at a time.", show_default=f"{MODEL_TASKS} with a model"),
     ] = None
-    prices: Annotated[Path, typer.Option(help="Token prices, as TOML.", show_default="built-in")] = SHIPPED
+    price: Annotated[
+        str | None, typer.Option(metavar="IN/OUT", help="USD per million tokens of --model.")
+    ] = None
+    prices: Annotated[Path | None, typer.Option(help="Prices besides genai-prices', as TOML.")] = None
+    service_tier: Annotated[str | None, typer.Option(help="Service tier, such as flex.")] = None
+    silence_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Silence in an answer.")] = (
+        Endpoint.silence_s
+    )
+    call_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Time for an answer.")] = (
+        Endpoint.call_s
+    )
+    retry_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Time to retry a call.")] = (
+        Endpoint.patience_s
+    )
     requests_a_minute: Annotated[float | None, typer.Option(help="Rate limit of the endpoint.")] = None
     tokens_a_minute: Annotated[float | None, typer.Option(help="Token limit of the endpoint.")] = None
 
@@ -288,7 +328,9 @@ class RunConfig(Section):
     def resolved(self) -> Self:
         """Fill in all that depends on this machine. Raises UsageError."""
         evaluation = self.evaluation.resolved()
+        seed = self.model.seed
         model = {
+            "seed_source": "" if seed in _SEEDS else read_seed(Path(seed)),
             "language": self._languages(evaluation.written_for),
             "selection": stored(cache_folder(), evaluation.device) if self.model.model is not None else None,
         }
@@ -313,15 +355,36 @@ class RunConfig(Section):
             if not {other.name, other.section} & allowed:
                 raise UsageError(f"--{option} takes {other.flag} from the run", "leave it out")
 
-    def terms(self, endpoint: Endpoint) -> Terms:
-        return Terms(endpoint, self.execution.prices, self.budget.run, self.budget.task)
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint of the models."""
+        options = self.execution
+        extra = json.loads(self.model.extra_body or "{}")
+        tier = {"service_tier": options.service_tier} if options.service_tier is not None else {}
+        return Endpoint(
+            patience_s=options.retry_limit,
+            call_s=options.call_limit,
+            silence_s=options.silence_limit,
+            requests_a_minute=options.requests_a_minute,
+            tokens_a_minute=options.tokens_a_minute,
+            extra=extra | tier,
+        )
+
+    def terms(self, endpoint: Endpoint | None = None) -> Terms:
+        """Return the terms of use of the models. Raises UsageError for prices that are none."""
+        endpoint, options = endpoint or self.endpoint, self.execution
+        own = read_prices(options.prices) if options.prices is not None else {}
+        if options.price is not None and self.model.model is not None:
+            own[self.model.model] = Price.parse(options.price)
+        tier = endpoint.extra.get("service_tier")
+        prices = Prices(own, listed=True, address=endpoint.url, tier=str(tier) if tier else None)
+        return Terms(endpoint, prices, self.budget.run, self.budget.task)
 
     @property
     def builtin_language(self) -> Language:
         """Language of the builtin coder's kernels, also beside those of models."""
         usual = "cpp" if self.evaluation.written_for == "cpu" else "triton"
-        own = self.model.language[:1] if self.model.model is None else ()
-        return cast(Language, own[0] if own else usual)
+        return cast(Language, next(iter(self.model.language), usual))
 
     @property
     def timed(self) -> bool:
@@ -333,11 +396,13 @@ class RunConfig(Section):
         model, hold = self.model, self.tuner.hold
         self.evaluation.check()
         self.execution.check()
-        if model.judge is not None and model.judge != ("llm" if model.coder == "llm" else "rules"):
+        if model.judge not in ((None, "llm", "none") if model.coder == "llm" else (None, "rules")):
             raise UsageError(
                 "the rules judge reads schedules that only the builtin coder writes, an llm judge code",
-                "give --coder llm --judge llm, or neither",
+                "give --coder llm with --judge llm or --judge none, or neither",
             )
+        if model.coder == "builtin" and model.seed not in _SEEDS:
+            raise UsageError("--seed FILE.py is for a model to beat", "give --coder llm and --model, too")
         if (model.coder == "llm") != (model.model is not None):
             raise UsageError("--coder llm and --model belong together", "give both, or neither")
         on_cpu = self.evaluation.device == "cpu"

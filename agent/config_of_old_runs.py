@@ -1,6 +1,7 @@
 """Settings of runs recorded by earlier versions, read as today's.
 
-Before options were sections, a record was flat. Options that have been removed are left out.
+Before options were sections, a record was flat. Options that have been removed are left out; what a run did
+without, before there were seeds and repairs, it goes on without.
 """
 
 from collections.abc import Mapping
@@ -32,16 +33,18 @@ _MOVED = {
 }
 _LIMITS = {"run_limit": "", "task_limit": "_per_task"}
 _REMOVED = {("tuner", "rank_by")}  # section and field
+_NOT_YET = {"seed": "none", "repairs": 0}  # in the section of models
 
 
 def upgraded(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record as this version writes it. Raises KeyError for a field that no version wrote."""
     flat = recorded and not isinstance(recorded.get("search"), Mapping)
     sections = _in_sections(recorded) if flat else recorded
-    return {
+    known = {
         section: {field: value for field, value in fields.items() if (section, field) not in _REMOVED}
         for section, fields in sections.items()
     }
+    return known | {"model": _NOT_YET | known.get("model", {})}
 
 
 def _in_sections(recorded: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,12 +32,12 @@ from kernelwright.agent.llm.toolbox import (
     read,
     source_of,
 )
-from kernelwright.agent.loop import TaskLoop
+from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import Agent, Stop, best_of
 from kernelwright.agent.search.agent import was_measured
 from kernelwright.agent.winners import speedup_of
-from kernelwright.kernelbench.evaluator import CHECK, SEARCH, Measurement
+from kernelwright.kernelbench.evaluator import CHECK
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.profiling.tables import described
 
@@ -58,7 +58,7 @@ class _Requested:
     evaluation: Future[Evaluation] | None = None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ConversationLoop(TaskLoop):
     """Takes tasks on by what a model calls for; one step of a task goes until a file was timed."""
 
@@ -212,8 +212,8 @@ class ConversationLoop(TaskLoop):
         self, task: Task, candidate: Candidate, timed: bool, tried: Sequence[Attempt]
     ) -> Evaluation:
         to_beat = speedup_of(best_of(tried), self.estimates(tried))
-        new = not any(attempt.evaluation.operators for attempt in tried)
-        how = Measurement(("eager",), SEARCH, to_beat, operators=new) if timed else CHECK
+        known = any(attempt.evaluation.timing or attempt.evaluation.operators for attempt in tried)
+        how = replace(SEARCHED if known else self.first, to_beat=to_beat) if timed else CHECK
         return self.evaluator.evaluate(task, candidate, how)
 
     def _answer(self, task: Task, tried: list[Attempt], each: _Requested) -> tuple[str, str | None]:

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.attempts import next_step, repeated
 from kernelwright.agent.budget import BudgetSpent, Evaluations, ShareSpent
-from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder
-from kernelwright.agent.search import Request, Search, Stop, best_of, wrong_ceiling
+from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder, Seed
+from kernelwright.agent.repairs import Repairs
+from kernelwright.agent.search import Request, Search, Stop, best_of, rounds_of, wrong_ceiling
 from kernelwright.agent.winners import rivals, speedup_of, winner
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
-from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
+
+SEARCHED = Measurement(("eager",), SEARCH)
 
 
 @dataclass
@@ -27,6 +30,14 @@ class TaskLoop:
     recorder: Recorder
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
     estimates: Callable[[Sequence[Attempt]], Mapping[str, float]]  # speedups over eager, by sha256
+    seed: Seed | None = None
+    repairs: Repairs | None = None
+    first: Measurement = SEARCHED  # until something is timed; of later ones `SEARCHED`
+
+    def begin(self, task: Task, tried: list[Attempt]) -> None:
+        """Append the seed of a task that has not begun. Raises NoSeed, and what `advance` does."""
+        if self.seed is not None and not tried:
+            tried.append(self._attempt(task, tried, None, partial(self.seed, task)))
 
     def advance(self, task: Task, tried: list[Attempt], most: int | None = None) -> str | None:
         """Take the next step of the search, of `most` candidates at most, and append them to `tried`.
@@ -39,6 +50,7 @@ class TaskLoop:
         if reason and tried:
             return reason
         try:
+            self._repair(task, tried)
             step = next_step(task, tried, self.search, self.evaluator, self.recorder)
             if isinstance(step, Stop):
                 return step.reason
@@ -48,7 +60,7 @@ class TaskLoop:
         except ShareSpent:
             pass
         except BudgetSpent as spent:
-            if not tried:
+            if not len(rounds_of(tried)):
                 raise
             return str(spent)
         return None
@@ -66,11 +78,20 @@ class TaskLoop:
         with closing(self._written(task, tuple(tried), requests)) as written:
             for request, write in written:
                 try:
-                    tried.append(self._attempt(task, tried, request, write))
+                    tried.append(self._attempt(task, tried, request.advice, write))
+                    self._repair(task, tried)
                 except BudgetSpent as spent:
                     refusal = refusal or spent
         if refusal is not None:
             raise refusal
+
+    def _repair(self, task: Task, tried: list[Attempt]) -> None:
+        """Append the repairs of the last round, as long as its file fails and there may be more."""
+        while self.repairs is not None and (failed := self.repairs.subject(tried)) is not None:
+            if (self.out_of_time(task) or self.evaluations.spent(task.id)) is not None:
+                return  # the next step says so
+            write = partial(self.repairs.repaired, task, tuple(tried), failed)
+            tried.append(self._attempt(task, tried, failed.advice, write))
 
     def _written(
         self, task: Task, tried: Sequence[Attempt], requests: Sequence[Request]
@@ -80,7 +101,8 @@ class TaskLoop:
         Where a model fails, what others wrote has been kept with its answer, for when the run goes on.
         """
         writing = [
-            partial(self.coders[r.coder].propose, task, tried[: r.seen], r.advice, r.sample) for r in requests
+            partial(self.coders[r.coder].propose, task, tried[: r.seen], r.advice, r.sample, r.afresh)
+            for r in requests
         ]
         if len(requests) == 1:
             yield requests[0], writing[0]
@@ -93,7 +115,7 @@ class TaskLoop:
                 yield request, candidate.result
 
     def _attempt(
-        self, task: Task, tried: Sequence[Attempt], request: Request, write: Callable[[], Candidate]
+        self, task: Task, tried: Sequence[Attempt], advice: Advice | None, write: Callable[[], Candidate]
     ) -> Attempt:
         try:
             candidate = write()
@@ -101,15 +123,15 @@ class TaskLoop:
             if evaluation is None:
                 self.evaluations.begin(task.id)
                 to_beat = speedup_of(best_of(tried), self.estimates(tried))
-                measurement = Measurement(("eager",), SEARCH, to_beat)
+                told = any(other.evaluation.timing or other.evaluation.operators for other in tried)
+                measurement = replace(SEARCHED if told else self.first, to_beat=to_beat)
                 evaluation = self.evaluator.evaluate(task, candidate, measurement)
         except NoCandidate as none:
             candidate = none.candidate
             evaluation = self.evaluator.rejected(task, candidate, none.reason)
-        attempt = Attempt(
-            candidate, evaluation, self.evaluator.profile(task, candidate, evaluation), request.advice
-        )
-        self.recorder.attempt(task, len(tried), attempt, request.advice, confirms=False)
+        profile = self.evaluator.profile(task, candidate, evaluation)
+        attempt = Attempt(candidate, evaluation, profile, advice)
+        self.recorder.attempt(task, len(tried), attempt, advice, confirms=False)
         return attempt
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> bool:

@@ -23,7 +23,12 @@ class PooledBuiltinCoder:
     _graphs: dict[str, "Graph"] = field(default_factory=dict)  # by task; a trace takes seconds
 
     def propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        advice: Advice | None,
+        sample: int = 0,
+        afresh: bool = False,
     ) -> Candidate:
         own = [attempt for attempt in history if attempt.candidate.author == "builtin"]
         return self.pool.ask(task, partial(self._propose, task, own, advice, sample), task.id).result()

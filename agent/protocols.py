@@ -37,6 +37,10 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
         self.candidate, self.reason = candidate, reason
 
 
+class NoSeed(Exception):  # noqa: N818 - what happened
+    """There is no kernel for this task to begin with; says why."""
+
+
 class ProfilingEvaluator(Evaluator, Protocol):
     """Evaluator that also profiles. Thread-safe; calls wait for their turn."""
 
@@ -60,16 +64,41 @@ class Coder(Protocol):
     """Writes candidates."""
 
     def propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        advice: Advice | None,
+        sample: int = 0,
+        afresh: bool = False,
     ) -> Candidate:
         """Return the next candidate; the first has an empty history and no advice. Raises NoCandidate.
 
         `sample` distinguishes requests that are otherwise equal, and whose candidates should differ.
+        `afresh`: it is to be made from none of the history's.
         """
         ...
 
     def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
         """Return a candidate to submit instead of the confirmed `best`; None if that is good enough."""
+        ...
+
+
+class RepairingCoder(Protocol):
+    """Coder that can be told why its candidate failed."""
+
+    def repair(self, task: Task, history: Sequence[Attempt], failed: Attempt) -> Candidate:
+        """Return a candidate instead of one that failed, which was made after this history.
+
+        Raises NoCandidate.
+        """
+        ...
+
+
+class Seed(Protocol):
+    """Gives the candidate that a search begins with."""
+
+    def __call__(self, task: Task) -> Candidate:
+        """Return the seed of a task. Raises NoSeed."""
         ...
 
 

@@ -43,7 +43,9 @@ class DatabaseRecorder:
                 self.memory.learn(task)
         self._say_what_is_off(task, attempt.profile)
         speedup = evaluation.speedup.eager if evaluation.speedup is not None else None
-        what = "confirmed" if confirms else f"round {number}"
+        origin = attempt.candidate.origin
+        name = f"round {number}" if origin == "round" else f"{origin} (round {number})"
+        what = "confirmed" if confirms else name
         how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason.partition("\n")[0]
         if speedup is not None and (evaluation.own_kernel_share or 0.0) < LEAST_OWN:
             unknown = evaluation.own_kernel_share_unknown

@@ -4,10 +4,12 @@ The scheduler says which task gets the next step. Tasks wait for language models
 slots of a ProfilingPool: models write while candidates are built and verified, and one slot times at a time.
 """
 
+import statistics
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 
@@ -15,30 +17,37 @@ from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
 from kernelwright.agent.conversation_loop import ConversationLoop
 from kernelwright.agent.headroom import eager_share, near_roofline
-from kernelwright.agent.llm.model import ModelError
+from kernelwright.agent.llm.coder import LlmCoder
+from kernelwright.agent.llm.judge import SilentJudge
+from kernelwright.agent.llm.model import EndpointUnusable, ModelError
 from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
-from kernelwright.agent.loop import TaskLoop
+from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import RunProgress
-from kernelwright.agent.protocols import Attempt, Coder, searched
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, Seed, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
-from kernelwright.agent.scheduler import OpenTask, Scheduler, Turn
-from kernelwright.agent.search import Agent, Search, Team
+from kernelwright.agent.repairs import Repairs
+from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
+from kernelwright.agent.search import Agent, Search, Team, best_of, rounds_of
+from kernelwright.agent.seeds import BuiltinSeed, FileSeed
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
+from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.lessons.lessons import Effect
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
 
+_CONFIRMING = 3.0  # evaluations of a search that one of its winner takes as long as; by hand, in a few runs
 
-class Outcome(Enum):
-    """What becomes of a task after one of its turns."""
+
+class TurnOutcome(Enum):
+    """Outcome of a task's turn."""
 
     goes_on = "goes on"
     done = "done"
@@ -64,7 +73,8 @@ class Run:
         self._out_of_time = deadline(config.budget.max_minutes)
         entries = database.tasks()
         pending = [entry.task for entry in entries if entry.state is TaskState.pending]
-        self.progress.done(len(entries) - len(pending))
+        done = [entry.task for entry in entries if entry.state is TaskState.done]
+        self.progress.done(len(done))
         self.evaluations = Evaluations(
             config.budget.max_evaluations,
             config.budget.max_evaluations_per_task,
@@ -72,12 +82,14 @@ class Run:
             [task.id for task in pending],
         )
         self.workers = self._workers(len(pending))
-        self.scheduler = self._scheduler(pending)
+        self.scheduler = self._scheduler(pending, done)
         memory = LessonMemory(database, learned) if config.tuner.memory else None
-        coders, search = self._coders_and_search(memory)
+        builtin = PooledBuiltinCoder(pool, config.builtin_language)
+        writers = self._writers(memory)
+        search = self._search(memory, tuple(writers))
         loop = self._conversations(models, memory) if models and isinstance(search, Agent) else TaskLoop
         self.loop = loop(
-            coders=coders,
+            coders={"": next(iter(writers.values()), builtin), **writers, "builtin": builtin},
             search=search,
             evaluator=pool,
             evaluations=self.evaluations,
@@ -85,12 +97,16 @@ class Run:
             recorder=DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory),
             out_of_time=self._no_more_rounds,
             estimates=expected_speedups,
+            seed=self._seed(builtin),
+            repairs=Repairs(next(iter(writers.values())), config.model.repairs) if writers else None,
+            first=self._first_measurement(),
         )
 
     def execute(self) -> bool:
         """Work through the pending tasks; False when some are left (budget, infrastructure).
 
-        Where one task raises, the others are ended; what they had under way is not recorded.
+        Where one task raises, the others are ended; what they had under way is not recorded. Raises
+        EndpointUnusable where no model answers.
         """
         running: list[Future[bool]] = []
         with ThreadPoolExecutor(self.workers, "task") as executor:
@@ -111,45 +127,54 @@ class Run:
         complete = True
         while (turn := self.scheduler.take()) is not None:
             outcome = self.play(turn)
-            if outcome is not Outcome.goes_on:
+            if outcome is not TurnOutcome.goes_on:
                 self.progress.done()
-            complete &= outcome is not Outcome.left
-            self.scheduler.put_back(turn, done=outcome is not Outcome.goes_on)
+            complete &= outcome is not TurnOutcome.left
+            self.scheduler.put_back(turn, done=outcome is not TurnOutcome.goes_on)
         return complete
 
-    def play(self, turn: Turn) -> Outcome:
+    def play(self, turn: TaskTurn) -> TurnOutcome:
         """Take the next step of a task; if there is none, confirm its winner and record that it is done."""
         task, tried = turn.open.task, turn.open.tried
         if (reason := self._not_begun(task, tried)) is not None:
             self.progress.say(f"{task.id}: not begun, {reason}")
-            return Outcome.left
+            return TurnOutcome.left
         self.progress.begin(task.id)
         try:
             if not tried:
                 findings = "; ".join(self.pool.audit(task))
                 self.database.record_audit(task.id, findings, measures_nothing=findings)
+                self._begin(task, tried)
             reason = self._near_roofline(task, tried)
             if reason is None:
                 with self._share(turn):
                     reason = self.loop.advance(task, tried, turn.candidates)
             if reason is None:
-                return Outcome.goes_on
+                return TurnOutcome.goes_on
             self.database.finish_task(task.id, self.loop.finish(task, tried, reason))
         except (Stopped, CancelledError):
-            return Outcome.left
+            return TurnOutcome.left
         except TaskError as error:
             return self._failed(task, error)
+        except EndpointUnusable:
+            raise  # the other tasks would fare no better
         except (InfrastructureError, ModelError, BudgetSpent) as error:
             if not self.stopped.is_set():
                 self.progress.say(f"{task.id}: left for --resume: {error}")
-            return Outcome.left
-        return Outcome.done
+            return TurnOutcome.left
+        return TurnOutcome.done
+
+    def _begin(self, task: Task, tried: list[Attempt]) -> None:
+        try:
+            self.loop.begin(task, tried)
+        except NoSeed as none:
+            self.progress.say(f"{task.id}: no seed: {none}")
 
     def _not_begun(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a task is not begun; of one that was, the winner may still be measured."""
         if tried:
             return None
-        reason = self._out_of_time() or self.evaluations.spent(task.id)
+        reason = self._time_is_over() or self.evaluations.spent(task.id)
         if reason is None and self.models is not None:
             reason = self.models.budget.spent_by(None)
         return reason
@@ -159,9 +184,12 @@ class Run:
         config = self.config
         if self.models is None or not (config.search.skip_near_roofline and config.timed):
             return None
-        return near_roofline(eager_share(tried) if tried else self.pool.eager_share(task))
+        share = eager_share(tried)
+        if share is None and not len(rounds_of(tried)):  # nor does a seed tell
+            share = self.pool.eager_share(task)
+        return near_roofline(share)
 
-    def _share(self, turn: Turn) -> AbstractContextManager[None]:
+    def _share(self, turn: TaskTurn) -> AbstractContextManager[None]:
         """Limit the first round of a task to its share of what is left."""
         if self.models is None or not turn.waiting:
             return nullcontext()
@@ -171,13 +199,17 @@ class Run:
         at_once = self.config.execution.tasks_at_once or (MODEL_TASKS if self.models else self.pool.slots)
         return max(1, min(at_once, tasks))
 
-    def _scheduler(self, pending: Sequence[Task]) -> Scheduler:
+    def _scheduler(self, pending: Sequence[Task], done: Sequence[Task]) -> Scheduler:
         limits = self.config.budget.run
-        histories = {task.id: searched(self.database.attempts(task.id)) for task in pending}
-        rounds = {name: len(history) for name, history in histories.items()}
+        tasks, others = (
+            [OpenTask(task, searched(self.database.attempts(task.id))) for task in group]
+            for group in (pending, done)
+        )
+        rounds = {each.task.id: len(rounds_of(each.tried)) for each in tasks}
         return Scheduler(
-            [OpenTask(task, histories[task.id]) for task in pending],
+            tasks,
             self._used,
+            done=others,
             breadth_first=(limits.usd, limits.tokens, limits.evaluations) != (None, None, None),
             workers=self.workers,
             interrupted=interrupted(self.database.llm_calls(), rounds),
@@ -194,45 +226,65 @@ class Run:
         limit = self.config.budget.max_minutes_per_task
         if limit is not None and self.database.seconds(task.id) > 60 * limit:
             return f"{limit:g} minutes are spent on this task"
-        return self._out_of_time()
+        return self._time_is_over()
 
-    def _failed(self, task: Task, error: TaskError) -> Outcome:
+    def _time_is_over(self) -> str | None:
+        """Return why no round may begin; time is kept for the winners of all tasks that were begun."""
+        if self.config.budget.max_minutes is None or not self.scheduler.breadth_first:
+            return self._out_of_time(0.0)
+        histories = [each.tried for each in self.scheduler.tasks]
+        took_s = [tried.evaluation.stages.total_s for history in histories for tried in tuple(history)]
+        winners = sum(best_of(tuple(history)) is not None for history in histories)
+        return self._out_of_time(_CONFIRMING * winners * statistics.mean(took_s or [0.0]))
+
+    def _failed(self, task: Task, error: TaskError) -> TurnOutcome:
         """Record that a task cannot be optimized, unless that is because the run is being ended."""
         if self.stopped.is_set():
-            return Outcome.left
+            return TurnOutcome.left
         self.evaluations.done(task.id)
         reason = f"the task fails: {error}"
         self.progress.say(f"{task.id}: {reason}")
         self.database.finish_task(task.id, reason)
-        return Outcome.done
+        return TurnOutcome.done
+
+    def _writers(self, memory: LessonMemory | None) -> dict[str, LlmCoder]:
+        """Return the coders that ask a model, by their languages."""
+        if self.models is None:
+            return {}
+        return {name: self.models.coder(self.pool, memory, name) for name in self.models.roles.languages}
 
     def _conversations(
         self, models: ModelSession, memory: LessonMemory | None
     ) -> Callable[..., ConversationLoop]:
         [language] = models.roles.languages
-        limits, database = self.config.budget, self.database
+        limits = self.config.budget
         return partial(
             ConversationLoop,
             talks=models.conversations(self.pool, memory, language),
-            remaining=Remaining(models.budget, self.evaluations, limits.run, limits.task, database.seconds),
+            remaining=Remaining(
+                models.budget, self.evaluations, limits.run, limits.task, self.database.seconds
+            ),
             compiled=PooledBuiltinCoder(self.pool, language).compiled,
         )
 
-    def _coders_and_search(self, memory: LessonMemory | None) -> tuple[Mapping[str, Coder], Search]:
-        """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
+    def _search(self, memory: LessonMemory | None, languages: tuple[str, ...]) -> Search:
         options, hold = self.config.search, frozenset(self.config.tuner.hold)
-        builtin = PooledBuiltinCoder(self.pool, self.config.builtin_language)
         if self.models is None:
-            tuner = RulesJudge(options.rounds, memory, hold)
-            return {"": builtin}, options.begin(Team(tuner, hold=hold))
-        models = self.models
-        writers: dict[str, Coder] = {
-            name: models.coder(self.pool, memory, name) for name in models.roles.languages
-        }
-        coders: dict[str, Coder] = {"": next(iter(writers.values())), **writers, "builtin": builtin}
-        team = Team(
-            RulesJudge(memory=memory),
-            models.judge(self.pool, memory),
-            writers=("builtin", *writers),
-        )
-        return coders, options.begin(team)
+            return options.begin(Team(RulesJudge(options.rounds, memory, hold), hold=hold))
+        asked = self.config.model.judge != "none"
+        judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
+        return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))
+
+    def _seed(self, builtin: Coder) -> Seed | None:
+        model = self.config.model
+        if self.models is None or model.seed == "none":
+            return None
+        return BuiltinSeed(builtin) if model.seed == "builtin" else FileSeed(model.seed_source)
+
+    def _first_measurement(self) -> Measurement:
+        """Return the first measurement of a task; where a model writes, it is told more of the task by it."""
+        if self.models is None:
+            return SEARCHED
+        asked = set(self.config.evaluation.compared_with)
+        known = tuple(name for name in ("eager", "compile") if name == "eager" or name in asked)
+        return replace(SEARCHED, baselines=known, operators=True)

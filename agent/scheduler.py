@@ -4,25 +4,27 @@ Where nothing limits the run, tasks are searched to their end in the order given
 evaluations are limited, every task gets a first round; then each round goes to the task with the largest
 expected gain for its cost.
 
-- **Gain.** A round closes a share of the headroom to the roofline, of which the tasks' rounds so far say what
-  to expect: the mean of a Beta posterior, whose prior is worth two rounds like the average one of the run.
-  After rounds that closed 0 and 0.5, where those of the run close 0.2, the next is expected to close
-  (2 * 0.2 + 0 + 0.5) / (2 + 2) = 0.225 of what is left.
+- **Gain.** The headroom to the roofline, times the share of it that a round is expected to close. That is the
+  average over the run's rounds from the same standing (nothing correct yet, slower or faster than eager, and
+  since how many rounds), with two more like the average of all: the posterior mean under a Beta prior. Where
+  8 rounds after a first failure closed 0.1 each, and all rounds 0.2, it is (8 * 0.1 + 2 * 0.2) / (8 + 2) =
+  0.12.
 - **Cost.** As the task's rounds have cost on average, with one like the average one of the run among them.
 
 Both follow from what is recorded, so a run that is resumed goes on as it would have; tasks in whose round it
 was ended come first.
 """
 
+import math
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.agent.headroom import Headroom
+from kernelwright.agent.headroom import Headroom, RoundGain, Standing
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.records import Task
 
-_PRIOR_ROUNDS = 2.0  # that the average round of the run counts as in each task; this and the next by hand
+_PRIOR_ROUNDS = 2.0  # like the average one, beside those from a standing; this and the next by hand
 _FIRST_SHARE = 0.2  # of the headroom, that a round closes before any of the run is known
 
 
@@ -40,11 +42,11 @@ class OpenTask:
 
     @property
     def rounds(self) -> int:
-        return len(self.headroom.closed)
+        return len(self.headroom.rounds)
 
 
 @dataclass(frozen=True)
-class Turn:
+class TaskTurn:
     """A task that is to get its next step."""
 
     open: OpenTask
@@ -61,24 +63,26 @@ class Scheduler:
         used: Callable[[str], float],
         *,
         breadth_first: bool,
+        done: Iterable[OpenTask] = (),
         workers: int = 1,
         interrupted: Collection[str] = (),
         free_author: str | None = None,
     ) -> None:
-        """Create a scheduler of the tasks of a run that are not done.
+        """Create a scheduler of the tasks of a run that are not done; those `done` are learned from.
 
         `used`: what a task has taken of the scarcest limit, as a share of it. `interrupted`: tasks in whose
         round the run was ended. `free_author`: the coder whose rounds cost nothing.
         """
-        self._open = list(tasks)
-        self._used, self._breadth_first, self._workers = used, breadth_first, workers
+        self._open, self._done = list(tasks), list(done)
+        self.breadth_first = breadth_first
+        self._used, self._workers = used, workers
         self._interrupted, self._free_author = set(interrupted), free_author
         self._closed = False
         self._changed = threading.Condition()
-        for each in self._open:
+        for each in (*self._open, *self._done):
             self._look_at(each)
 
-    def take(self) -> Turn | None:
+    def take(self) -> TaskTurn | None:
         """Return the task to go on with, once there is one; None when all are done, or `close` was called."""
         with self._changed:
             while not self._closed and self._open:
@@ -88,15 +92,15 @@ class Scheduler:
                 self._changed.wait()
             return None
 
-    def put_back(self, turn: Turn, *, done: bool) -> None:
+    def put_back(self, turn: TaskTurn, *, done: bool) -> None:
         """Return a task that was taken."""
         with self._changed:
             turn.open.taken = False
             self._interrupted.discard(turn.open.task.id)
+            self._look_at(turn.open)
             if done:
                 self._open.remove(turn.open)
-            else:
-                self._look_at(turn.open)
+                self._done.append(turn.open)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -111,13 +115,13 @@ class Scheduler:
         with self._changed:
             return list(self._open)
 
-    def _turn(self, chosen: OpenTask) -> Turn:
+    def _turn(self, chosen: OpenTask) -> TaskTurn:
         chosen.taken = True
-        if not self._breadth_first:
-            return Turn(chosen, None, 0)
+        if not self.breadth_first:
+            return TaskTurn(chosen, None, 0)
         waiting = 0 if chosen.had_round else sum(not each.had_round for each in self._open)
         chosen.had_round = True
-        return Turn(chosen, 1 if len(self._open) > self._workers else None, waiting)
+        return TaskTurn(chosen, 1 if len(self._open) > self._workers else None, waiting)
 
     def _look_at(self, open_task: OpenTask) -> None:
         open_task.headroom = Headroom.of(open_task.tried, self._free_author)
@@ -126,21 +130,32 @@ class Scheduler:
 
     def _rank(self) -> Callable[[tuple[int, OpenTask]], tuple[float, ...]]:
         """Return the sort key of open tasks, the next one first."""
-        if not self._breadth_first:
+        if not self.breadth_first:
             return lambda numbered: (numbered[0],)
-        rounds = sum(each.rounds for each in self._open)
-        closed = sum(sum(each.headroom.closed) for each in self._open)
-        share = (_FIRST_SHARE + closed) / (1 + rounds)
-        cost = sum(each.used for each in self._open) / max(1, rounds)
+        rounds = [one for each in (*self._open, *self._done) for one in each.headroom.rounds]
+        share = self._shares(rounds)
+        cost = math.fsum(each.used for each in (*self._open, *self._done)) / max(1, len(rounds))
 
         def rank(numbered: tuple[int, OpenTask]) -> tuple[float, ...]:
             number, each = numbered
             first = each.task.id not in self._interrupted
             if not each.had_round:
                 return first, False, 0.0, number
-            own = _PRIOR_ROUNDS * share + sum(each.headroom.closed)
-            gain = each.headroom.left * own / (_PRIOR_ROUNDS + each.rounds)
+            gain = each.headroom.left * share(each.headroom.standing)
             each_cost = (each.used + cost) / (each.rounds + 1)
             return first, True, -gain / each_cost if each_cost > 0 else -gain, number
 
         return rank
+
+    def _shares(self, rounds: Sequence[RoundGain]) -> Callable[[Standing], float]:
+        """Return what a round from a standing is expected to close, by the `rounds` of the run."""
+        closed: dict[Standing, list[float]] = {}
+        for standing, share in rounds:
+            closed.setdefault(standing, []).append(share)
+        usual = (_FIRST_SHARE + math.fsum(one.closed for one in rounds)) / (1 + len(rounds))
+
+        def share_of(standing: Standing) -> float:
+            known = closed.get(standing, [])
+            return (_PRIOR_ROUNDS * usual + math.fsum(known)) / (_PRIOR_ROUNDS + len(known))
+
+        return share_of

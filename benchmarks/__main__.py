@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.agent import feedback, knobs, scheduling
+from benchmarks.agent import feedback, knobs, scheduling, spending
 from benchmarks.compiler import (
     draw,
     emulated,
@@ -41,7 +41,7 @@ WITHOUT_CHECKOUT = (
     *(suite, verification, summary, plot, first, fusion, feedback, profiles, wrapper, kernels, emulated),
 )
 # Need a checkout of KernelBench, runs that are named, or a commit.
-OTHERS = (draw, upstream, fitting, knobs, regression)
+OTHERS = (draw, upstream, fitting, knobs, regression, spending)
 
 app = typer.Typer(help=__doc__, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 

@@ -100,6 +100,9 @@ class Candidate(Record):
     parents: tuple[str, ...] = ()  # sha256 of the candidates it was made from
     advice: str = ""  # the Judge's advice that led to it
     idea: str = ""  # what is new in it, in its author's words
+    origin: Literal["round", "seed", "repair"] = "round"  # a seed begins a history; a repair mends its parent
+    usable: bool = True  # False: the reply holds no file that is worth an evaluation
+    request: str = ""  # sha256 of the model call whose reply it is; empty where no model was asked
     schedule: dict[str, str] = Field(default_factory=dict)  # how a templated kernel was rendered
     kernels: tuple[str, ...] = ()  # a templated one's, which the schedule calls k0, k1 and so on
     alternatives: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # knobs' values, if not all legal

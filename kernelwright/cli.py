@@ -93,7 +93,7 @@ serve = typer.Typer(help="Serve a policy, or a scripted model.", no_args_is_help
 
 for group, name, function, summary, example in (
     (app, "demo", "agent.demo:demo", "Optimize one built-in task in about twenty seconds.", "demo"),
-    (app, "doctor", "profiling.cli:doctor", "Check what this machine can build, run, time and profile.",
+    (app, "doctor", "agent.doctor:doctor", "Check what this machine, or a language model, can do.",
      "doctor --measure"),
     (app, "tasks", "kernelbench.cli:tasks", "List tasks, and find those whose speedups mean nothing.",
      "tasks --suite builtin --audit"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -38,22 +39,25 @@ from kernelwright.profiling.survey import measuring
 from kernelwright.profiling.survey.records import Survey
 from kernelwright.profiling.survey.wording import in_words, not_measured
 
+Measure = Annotated[
+    bool,
+    typer.Option(
+        "--measure",
+        help="Measure bandwidth by working set, peaks by precision and overheads: half a minute.",
+    ),
+]
+RooflineFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.svg", help="Draw the machine's roofline into this file; measure it first if needed."
+    ),
+]
+
 
 def doctor(
     target: TargetName = "cpu",
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Measure bandwidth by working set, peaks by precision and overheads: half a minute.",
-        ),
-    ] = False,
-    roofline: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.svg", help="Draw the machine's roofline into this file; measure it first if needed."
-        ),
-    ] = None,
+    measure: Measure = False,
+    roofline: RooflineFile = None,
     as_json: Json = False,
 ) -> None:
     """Show what this machine can build, run, time and profile, and how to get the rest."""
@@ -70,12 +74,17 @@ def doctor(
         measured = survey.model_dump(mode="json") if survey else None
         print(json.dumps({"schema": 1, **found.model_dump(), "survey": measured}))
         return
-    table = Table(box=None, header_style="bold")
+    Console().print(table(found.items))
+
+
+def table(items: Iterable[Capability]) -> Table:
+    """Return a table of capabilities, a row for each."""
+    shown = Table(box=None, header_style="bold")
     for column in ("", "what", "state"):
-        table.add_column(column)
-    for item in found.items:
-        table.add_row("[green]on[/]" if item.on else "[yellow]off[/]", item.name, Text(item.why))
-    Console().print(table)
+        shown.add_column(column)
+    for item in items:
+        shown.add_row("[green]on[/]" if item.on else "[yellow]off[/]", item.name, Text(item.why))
+    return shown
 
 
 def _surveyed(

@@ -68,7 +68,7 @@ class Budget:
         if limited and self.prices.of(model) is None:
             raise UsageError(
                 f"--max-usd cannot be enforced: the price of {model} is unknown",
-                "add it to a table of prices and give that with --prices",
+                "give it with --price IN/OUT, in dollars per million tokens, or a table with --prices",
             )
 
     def count(self, task: str | None, usd: float | None, tokens: int) -> None:

@@ -2,16 +2,19 @@
 
 Refused connections, timeouts, 408, 409, 429, 5xx and answers that break off are retried after the pause that
 the endpoint asks for (`retry-after-ms`, `Retry-After`) or an exponential one with jitter, until `patience_s`
-have passed since the first attempt, or three answers have broken off, since those are paid for. Everything
-else is ModelRefused at once, or ModelAbsent if the endpoint does not accept our credentials or the model.
+have passed since the first attempt, or three answers have broken off, since those are paid for. A refusal of
+a parameter is learnt from (request.py) and the call made without it. Everything else is ModelRefused at once,
+or ModelAbsent if the endpoint does not accept our credentials or the model. Where no call has been answered,
+or several in a row have not, it is EndpointUnusable instead.
 """
 
 import asyncio
+import json
 import math
 import re
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import openai
 from aiolimiter import AsyncLimiter
@@ -19,56 +22,86 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception,
-    stop_after_delay,
+    stop_before_delay,
     wait_random_exponential,
 )
 
+from kernelwright.agent.llm.answer import Answer, BrokenOffError, ErrorBodyError, said_in
 from kernelwright.agent.llm.model import (
     NO_TOKENS,
     Completion,
     Endpoint,
+    EndpointUnusable,
     ModelAbsent,
     ModelCall,
+    ModelError,
     ModelRefused,
-    Usage,
-    estimated_tokens,
 )
-from kernelwright.agent.llm.tool_calls import ToolCallPieces
+from kernelwright.agent.llm.request import Refusal, Requests
 
 _BURST_S = 10.0  # of a rate, that may be used at once
 _MOST_BROKEN = 3  # answers of one call, each of which has to be paid for
+_MOST_FAILED = 3  # calls in a row, after which others are not tried
+_MOST_CHANGES = 12  # of a request, before its refusal stands
 _LONGEST_PAUSE_S = 300.0  # that an endpoint may ask for
 _LONGEST_BACKOFF_S = 60.0
-_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
+_TOO_LONG = re.compile(r"context|too long|too many tokens", re.IGNORECASE)
 
 
 class OpenAIModel:
     """A ChatModel. Use it in one event loop, and close it there."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Create a client. Raises MissingPrerequisite, as `Endpoint.require` does."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        known: dict[str, Requests] | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Create a client. Raises MissingPrerequisite, as `Endpoint.require` does.
+
+        `known`: requests by model, as an earlier client has learnt them; `say` is told what this one learns.
+        """
         endpoint.require()
         self.endpoint = endpoint
-        timeout = openai.Timeout(endpoint.call_s, read=endpoint.silence_s, connect=30.0)
+        self._timeout = openai.Timeout(endpoint.call_s, read=endpoint.silence_s, connect=30.0)
         # Servers of one's own want no key; the client wants some text. It is not to retry by itself.
         self._client = openai.AsyncOpenAI(
-            api_key=endpoint.key or "none", base_url=endpoint.url, timeout=timeout, max_retries=0
+            api_key=endpoint.key or "none", base_url=endpoint.url, timeout=self._timeout, max_retries=0
         )
         self._backoff = wait_random_exponential(multiplier=endpoint.backoff_s, max=_LONGEST_BACKOFF_S)
         self._requests = _limiter(endpoint.requests_a_minute)
         self._tokens = _limiter(endpoint.tokens_a_minute)
         host = self._client.base_url.host
         self._is_openai = host.endswith(("openai.com", "openai.azure.com"))
-        self._knows_schemas = True
+        self.known = known if known is not None else {}
+        self._say = say
+        self._answered = bool(known)
+        self._failed: set[str] = set()  # calls since the last answer
 
     async def close(self) -> None:
         await self._client.close()
+
+    async def read_context(self, model: str) -> None:
+        """Learn the context length of a model, which vLLM, SGLang and OpenRouter list."""
+        try:
+            listed = await self._client.with_options(timeout=10.0).models.with_raw_response.list()
+            found = json.loads(listed.text).get("data", ())
+            entry = next(each for each in found if each["id"] == model)
+        except (openai.APIError, ValueError, TypeError, AttributeError, KeyError, StopIteration):
+            return
+        for name in ("max_model_len", "context_length", "max_context_length", "context_window"):
+            if isinstance(length := entry.get(name), int) and length > 0:
+                self._of(model).context = length
+                return
+
+    def _of(self, model: str) -> Requests:
+        return self.known.setdefault(model, Requests(self._is_openai, self.endpoint.extra))
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the completion of a call. Raises ModelRefused or ModelAbsent."""
         attempts, broken, wasted = 0, 0, NO_TOKENS
         took: list[float] = []  # seconds of each attempt, without what it waited for its turn
-        impatient = stop_after_delay(self.endpoint.patience_s)
+        impatient = stop_before_delay(self.endpoint.patience_s)
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_passing),
             stop=lambda state: broken >= _MOST_BROKEN or impatient(state),
@@ -81,29 +114,40 @@ class OpenAIModel:
                     attempts += 1
                     try:
                         completion = await self._attempt(call, took)
-                    except _BrokenOffError as error:
+                    except BrokenOffError as error:
                         broken, wasted = broken + 1, wasted + error.usage
                         raise
-        except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
-            raise ModelAbsent(
-                f"the endpoint rejected the credentials or the model: {_said(error)}", wasted, sum(took)
-            ) from None
-        except openai.APIStatusError as error:
-            if _may_pass(error.status_code):
-                raise ModelAbsent(
-                    f"no answer in {attempts} attempts: {_said(error)}", wasted, sum(took)
-                ) from None
-            raise ModelRefused(_said(error), wasted, sum(took)) from None
-        except (openai.APIError, _BrokenOffError, TimeoutError) as error:
-            raise ModelAbsent(
-                f"no answer in {attempts} attempts: {_said(error)}", wasted, sum(took)
-            ) from None
+        except _RefusedError as error:
+            found: ModelError
+            if error.rejects_us:
+                said = f"the endpoint rejected the credentials or the model: {error}"
+                found = ModelAbsent(said, wasted, sum(took), error.status)
+            elif error.is_of_the_moment:
+                said = f"no answer in {attempts} attempts: {error}"
+                found = ModelAbsent(said, wasted, sum(took), error.status)
+            else:
+                found = ModelRefused(str(error), wasted, sum(took), error.status)
+            raise self._grave(call, found) from None
+        except (openai.APIError, BrokenOffError, TimeoutError) as error:
+            said = f"no answer in {attempts} attempts: {_said(error)}"
+            raise self._grave(call, ModelAbsent(said, wasted, sum(took))) from None
+        self._answered = True
+        self._failed.clear()
         usage = completion.usage + wasted
         return completion.model_copy(update={"seconds": sum(took), "attempts": attempts, "usage": usage})
 
+    def _grave(self, call: ModelCall, error: ModelError) -> ModelError:
+        """Return the error, as EndpointUnusable if there is no sign that any call succeeds."""
+        if isinstance(error, ModelRefused) and self._answered and _TOO_LONG.search(str(error)):
+            return error  # this prompt's own fault
+        self._failed.add(call.sha256)
+        if self._answered and len(self._failed) < _MOST_FAILED:
+            return error
+        return EndpointUnusable(str(error), error.usage, error.seconds, error.status)
+
     def _pause_s(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        asked = _asked_pause_s(error) if isinstance(error, openai.APIStatusError) else None
+        asked = error.asked_pause_s if isinstance(error, _RefusedError) else None
         return asked if asked is not None else self._backoff(state)
 
     async def _attempt(self, call: ModelCall, took: list[float]) -> Completion:
@@ -116,121 +160,96 @@ class OpenAIModel:
                 piece = min(left, self._tokens.max_rate)
                 await self._tokens.acquire(piece)
                 left -= piece
-        request, began = self._request(call), time.monotonic()
+        model, began = call.sampling.model, time.monotonic()
+        requests = self._of(model)
+        body = requests.body(call)
         try:
-            return await self._streamed(request, prompt)
-        except openai.BadRequestError as error:
-            if "response_format" not in request or "response_format" not in _said(error):
-                raise
-            self._knows_schemas = False  # the prompt asks for JSON, too, and the reply is validated
-            return await self._streamed(self._request(call), prompt)
+            for _ in range(_MOST_CHANGES):
+                try:
+                    completion = await self._answer(body, requests, prompt)
+                    return completion.model_copy(update={"limit": requests.limit(call)})
+                except _RefusedError as error:
+                    if error.rejects_us or error.status == 429:
+                        raise
+                    change = requests.learn(call, body, error.refusal)
+                    if change is not None:
+                        self._say(f"{model}: {change} from now on, for it refused a request: {error!s:.200}")
+                    again = requests.body(call)
+                    if again == body:
+                        raise
+                    body = again
+            return await self._answer(body, requests, prompt)
         finally:
             took.append(time.monotonic() - began)
 
-    async def _streamed(self, request: dict[str, Any], prompt_tokens: int) -> Completion:
-        answer = _Answer(prompt_tokens)
-        stream = await self._client.chat.completions.create(**request)
+    async def _answer(self, body: dict[str, Any], requests: Requests, prompt_tokens: int) -> Completion:
+        answer = Answer(prompt_tokens)
+        more = {name: value for name, value in body.items() if name not in ("model", "messages")}
+        silence_s = self.endpoint.silence_s if body.get("stream") else self.endpoint.call_s
+        asked = self._client.chat.completions.with_streaming_response.create(
+            model=body["model"],
+            messages=body["messages"],
+            extra_body=more,
+            timeout=openai.Timeout(self.endpoint.call_s, read=silence_s, connect=30.0),
+        )
         try:
-            async with asyncio.timeout(self.endpoint.call_s), stream:
-                async for chunk in stream:
-                    answer.add(chunk)
-        except (openai.APIError, TimeoutError) as error:
-            raise _BrokenOffError(f"the stream broke off: {_said(error)}", answer.usage) from None
-        except (ValueError, AttributeError, TypeError) as error:
-            raise _BrokenOffError(f"the stream holds an invalid answer: {error}", answer.usage) from None
+            async with asyncio.timeout(self.endpoint.call_s), asked as response:
+                async for line in response.iter_lines():
+                    answer.add_line(line)
+            completion = answer.completion(requests.opens_no_thought)
+        except openai.APIStatusError as error:
+            raise _RefusedError.of(error) from None
+        except ErrorBodyError as error:
+            raise _RefusedError(error.status, error.body) from None
+        except TimeoutError as error:
+            raise BrokenOffError(f"the stream broke off: {_said(error)}", answer.usage) from None
         except Exception as error:  # the HTTP library's own, which depends on the release of openai's package
             if not type(error).__module__.startswith("http"):
                 raise
             what = f"the stream broke off: {type(error).__name__} {error}"
-            raise _BrokenOffError(what, answer.usage) from None
-        return answer.completion()
-
-    def _request(self, call: ModelCall) -> dict[str, Any]:
-        sampling = call.sampling
-        request: dict[str, Any] = {
-            "model": sampling.model,
-            "messages": [message.model_dump() for message in call.messages],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            # OpenAI's newer models take only the one, servers of one's own often only the other.
-            "max_completion_tokens" if self._is_openai else "max_tokens": sampling.max_tokens,
-        }
-        if sampling.temperature is not None:
-            request["temperature"] = sampling.temperature
-        if sampling.reasoning_effort is not None:
-            request["reasoning_effort"] = sampling.reasoning_effort
-        if call.tools:
-            request["tools"] = [tool.model_dump() for tool in call.tools]
-        if call.reply_schema is not None and self._knows_schemas:
-            schema = {"name": "reply", "schema": call.reply_schema, "strict": True}
-            request["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return request
+            raise BrokenOffError(what, answer.usage) from None
+        requests.opens_no_thought |= answer.opens_no_thought
+        return completion
 
 
-class _BrokenOffError(Exception):
-    """A stream that ended too early, or held an invalid answer; `usage` is its cost."""
+class _RefusedError(Exception):
+    """An endpoint's answer with a status of failure; `str()` gives the status and its own words."""
 
-    def __init__(self, message: str, usage: Usage) -> None:
-        super().__init__(message)
-        self.usage = usage
+    def __init__(self, status: int, body: Any, asked_pause_s: float | None = None) -> None:
+        error = body.get("error", body) if isinstance(body, dict) else {}
+        error = error if isinstance(error, dict) else {}
+        parameter = error.get("param")
+        self.status, self.asked_pause_s = status, asked_pause_s
+        self.refusal = Refusal(status, said_in(body), parameter if isinstance(parameter, str) else None)
+        # The credit is exhausted: that is a 429, too, but does not pass.
+        self._is_quota = "insufficient_quota" in (error.get("code"), error.get("type"))
+        super().__init__(f"HTTP {status}: {self.refusal.words}".rstrip(": "))
 
-
-class _Answer:
-    """The part of an answer streamed so far."""
-
-    def __init__(self, prompt_tokens: int) -> None:
-        self._prompt_tokens = prompt_tokens  # estimated
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls = ToolCallPieces()
-        self._finish: str | None = None
-        self._told: Usage | None = None
-
-    def add(self, chunk: Any) -> None:
-        if chunk.usage is not None:
-            details = chunk.usage.prompt_tokens_details
-            self._told = Usage(
-                prompt_tokens=chunk.usage.prompt_tokens,
-                completion_tokens=chunk.usage.completion_tokens,
-                cached_tokens=(details.cached_tokens or 0) if details is not None else 0,
-            )
-        for choice in chunk.choices[:1]:
-            self._text.append(_str(choice.delta.content))
-            self._calls.add([piece.model_dump() for piece in choice.delta.tool_calls or ()])
-            extra = choice.delta.model_extra or {}
-            self._reasoning.append(_str(extra.get("reasoning_content")) or _str(extra.get("reasoning")))
-            self._finish = choice.finish_reason or self._finish
-
-    @property
-    def usage(self) -> Usage:
-        if self._told is not None:
-            return self._told
-        tokens = estimated_tokens(_joined([*self._text, *self._reasoning, self._calls.text]))
-        return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=tokens, estimated=True)
-
-    def completion(self) -> Completion:
-        """Return the completion. Raises _BrokenOffError if the answer has not ended."""
-        if self._finish is None:
-            raise _BrokenOffError("the stream ended in the middle of the answer", self.usage)
-        text, thought = _without_thought(_joined(self._text))
-        return Completion(
-            text=text,
-            reasoning=_joined(self._reasoning) or thought,
-            finish=self._finish,
-            usage=self.usage,
-            seconds=0.0,
-            tool_calls=self._calls.whole(),
+    @classmethod
+    def of(cls, error: openai.APIStatusError) -> Self:
+        text = error.response.text
+        try:
+            body = json.loads(text)
+        except ValueError:
+            body = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL | re.IGNORECASE)
+        return cls(
+            error.status_code, body[0] if isinstance(body, list) and body else body, _asked_pause_s(error)
         )
 
+    @property
+    def rejects_us(self) -> bool:
+        return self.status in (401, 402, 403, 404) or self._is_quota
 
-def _str(piece: Any) -> str:
-    """Return a piece of text; "" for other objects that some servers stream."""
-    return piece if isinstance(piece, str) else ""
+    @property
+    def may_pass(self) -> bool:
+        """Return True if the same request may be answered later."""
+        if self._is_quota or (self.asked_pause_s or 0.0) > _LONGEST_PAUSE_S:
+            return False
+        return self.is_of_the_moment
 
-
-def _joined(pieces: Sequence[str]) -> str:
-    """Join the pieces, in which a character may have been split."""
-    return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    @property
+    def is_of_the_moment(self) -> bool:
+        return self.status in (408, 409, 429) or self.status >= 500
 
 
 def _limiter(a_minute: float | None) -> AsyncLimiter | None:
@@ -240,29 +259,11 @@ def _limiter(a_minute: float | None) -> AsyncLimiter | None:
     return AsyncLimiter(at_once, 60 * at_once / a_minute)
 
 
-def _without_thought(text: str) -> tuple[str, str]:
-    """Separate an answer from the thinking before it, which some servers leave in the text."""
-    found = _THOUGHT.match(text)
-    return (text[found.end() :], found.group(1).strip()) if found else (text, "")
-
-
 def _is_passing(error: BaseException) -> bool:
     """Return True if the same request may be answered later."""
-    if isinstance(error, openai.APIStatusError):
-        asked = _asked_pause_s(error)
-        if _is_quota(error) or (asked is not None and asked > _LONGEST_PAUSE_S):
-            return False
-        return _may_pass(error.status_code)
-    return isinstance(error, (openai.APIConnectionError, _BrokenOffError, TimeoutError))
-
-
-def _may_pass(status: int) -> bool:
-    return status in (408, 409, 429) or status >= 500
-
-
-def _is_quota(error: openai.APIStatusError) -> bool:
-    """Return True if the credit is exhausted: that is a 429, too, but does not pass."""
-    return error.status_code == 429 and error.code == "insufficient_quota"
+    if isinstance(error, _RefusedError):
+        return error.may_pass
+    return isinstance(error, (openai.APIConnectionError, BrokenOffError, TimeoutError))
 
 
 def _asked_pause_s(error: openai.APIStatusError) -> float | None:

@@ -3,14 +3,22 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from kernelwright.agent.llm.model import ChatModel, Message, ModelCall, ModelRefused, ReplyUnusable, Sampling
-from kernelwright.agent.llm.prompting import NAMES, PromptSubject, coder_messages
+from kernelwright.agent.llm.model import (
+    Message,
+    ModelCall,
+    ModelRefused,
+    RecordedModel,
+    ReplyUnusable,
+    Sampling,
+)
+from kernelwright.agent.llm.prompting import NAMES, PromptSubject, coder_messages, repair_message
 from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.protocols import Attempt, NoCandidate
-from kernelwright.agent.search import best_of
+from kernelwright.agent.search import best_of, rounds_of
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
 
@@ -24,7 +32,7 @@ _LONGEST_IDEA = 200  # characters
 class LlmCoder:
     """Coder that asks for one file a round: a first one, or one made from the attempt advised on."""
 
-    model: ChatModel
+    model: RecordedModel
     sampling: Sampling
     runtime: Runtime
     situation: Situations
@@ -35,30 +43,54 @@ class LlmCoder:
         return f"llm:{self.sampling.model}"
 
     def propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        advice: Advice | None,
+        sample: int = 0,
+        afresh: bool = False,
     ) -> Candidate:
         """Propose a candidate.
 
         Raises NoCandidate if the model's replies contain none, a ModelError if there are no replies.
         """
-        return self.runtime.wait(
-            self._propose(self.situation(task, len(history), self.language), history, advice, sample)
+        situation = self.situation(task, len(history), self.language)
+        asked = asked_for(situation, self.language, history, advice, afresh)
+        call = ModelCall(
+            role="coder", task=task.id, messages=asked.messages, sampling=self.sampling, sample=sample
         )
+        return self.runtime.wait(self._answered(asked, call, history))
+
+    def repair(self, task: Task, history: Sequence[Attempt], failed: Attempt) -> Candidate:
+        """Go on with the conversation that a failed candidate is from: the model is told how it failed.
+
+        Raises what `propose` does.
+        """
+        return self.runtime.wait(self._repaired(history, failed))
 
     def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> None:
         return None
 
-    async def _propose(
-        self, situation: Situation, history: Sequence[Attempt], advice: Advice | None, sample: int
-    ) -> Candidate:
-        asked = asked_for(situation, self.language, history, advice)
-        call = ModelCall(
-            role="coder",
-            task=situation.task.id,
-            messages=asked.messages,
-            sampling=self.sampling,
-            sample=sample,
+    async def _repaired(self, history: Sequence[Attempt], failed: Attempt) -> Candidate:
+        mended = failed.candidate
+        call = self.model.asked(mended.request)
+        assert call is not None, "a candidate's request is recorded before the candidate"
+        reply = await self.model.complete(call)  # which is recorded, too
+        asked = PromptSpec(
+            messages=(
+                *call.messages,
+                Message(role="assistant", content=reply.text),
+                Message(role="user", content=repair_message(failed)),
+            ),
+            language=mended.language,
+            parent=mended,
+            advice=failed.advice,
+            origin="repair",
         )
+        call = call.model_copy(update={"messages": asked.messages})
+        return await self._answered(asked, call, (*history, failed))
+
+    async def _answered(self, asked: "PromptSpec", call: ModelCall, history: Sequence[Attempt]) -> Candidate:
         source, fault = "", ""
         for _ in range(_TURNS):
             try:
@@ -69,11 +101,11 @@ class LlmCoder:
             reply, cut = completion.text, completion.finish == "length"
             try:
                 source = candidate_source(reply, asked.parent_source)
-                fault = objection(source, self.language, history)
+                fault = objection(source, asked.language, history)
             except ReplyUnusable as error:
                 source, fault = reply, str(error)
             if not fault:
-                return asked.candidate(source, self.author, idea_of(reply))
+                return asked.candidate(source, self.author, idea_of(reply), call.sha256)
             if cut:
                 fault += f"; it was cut off after {completion.usage.completion_tokens} tokens: be brief"
             turns = (
@@ -81,7 +113,8 @@ class LlmCoder:
                 Message(role="user", content=f"That cannot be used: {fault}. Give the whole file again."),
             )
             call = call.model_copy(update={"messages": (*call.messages, *turns)})
-        raise NoCandidate(asked.candidate(source[:_SHOWN], self.author), fault)
+        candidate = asked.candidate(source[:_SHOWN], self.author, request=call.sha256)
+        raise NoCandidate(candidate.model_copy(update={"usable": False}), fault)
 
 
 @dataclass(frozen=True)
@@ -92,20 +125,27 @@ class PromptSpec:
     language: Language
     parent: Candidate | None
     advice: Advice | None
+    origin: Literal["round", "repair"] = "round"
 
     @property
     def parent_source(self) -> str | None:
         return self.parent.source if self.parent is not None else None
 
-    def candidate(self, source: str, author: str, idea: str = "") -> Candidate:
-        """Return the candidate with this source; `idea`: what is new in it, in the model's words."""
+    def candidate(self, source: str, author: str, idea: str = "", request: str = "") -> Candidate:
+        """Return the candidate with this source.
+
+        `idea`: what is new in it, in the model's words; `request`: sha256 of the call that it answers.
+        """
+        advised = self.advice is not None and (self.advice.method or self.advice.plan)
         return Candidate(
             source=source,
             language=self.language,
             author=author,
             idea=idea,
             parents=(self.parent.sha256,) if self.parent is not None else (),
-            advice="" if self.advice is None else f"{self.advice.method}: {self.advice.plan}",
+            advice=f"{self.advice.method}: {self.advice.plan}" if self.advice and advised else "",
+            origin=self.origin,
+            request=request,
         )
 
 
@@ -116,10 +156,14 @@ def idea_of(reply: str) -> str:
 
 
 def asked_for(
-    situation: Situation, language: Language, history: Sequence[Attempt], advice: Advice | None
+    situation: Situation,
+    language: Language,
+    history: Sequence[Attempt],
+    advice: Advice | None,
+    afresh: bool = False,
 ) -> PromptSpec:
-    """Return the request for the next file, after this history."""
-    shown = start_of(history, advice)
+    """Return the request for the next file, after this history; `afresh`: made from none of its files."""
+    shown = None if afresh else start_of(history, advice)
     failed = _failed_since(history, shown)
     is_best = shown is not None and shown.attempt is best_of(history)
     messages = coder_messages(situation, language, shown, failed, advice, is_best, history)
@@ -127,24 +171,30 @@ def asked_for(
 
 
 def start_of(history: Sequence[Attempt], advice: Advice | None) -> PromptSubject | None:
-    """Return the attempt to continue from: the one that the advice is on, else the best, else the last."""
-    if not history:
+    """Return the attempt to continue from: the one that the advice is on, else the best, else the last.
+
+    None where there is no file yet.
+    """
+    files = [attempt for attempt in history if attempt.candidate.usable]
+    if not files:
         return None
     if advice is not None and advice.about:
         for number, attempt in enumerate(history):  # the first such: a repetition was not evaluated
             if attempt.candidate.sha256 == advice.about:
                 return PromptSubject(attempt, number)
-    attempt = best_of(history) or history[-1]
+    attempt = best_of(files) or files[-1]
     return PromptSubject(attempt, next(i for i, other in enumerate(history) if other is attempt))
 
 
 def _failed_since(history: Sequence[Attempt], shown: PromptSubject | None) -> PromptSubject | None:
-    """Return the last attempt if it was made from the one shown and failed."""
-    if not history or shown is None:
+    """Return what the last round with a file came to, if that was made from the one shown and failed."""
+    rounds = [each for each in rounds_of(history).rounds if each.usable]
+    if not rounds or shown is None:
         return None
-    last = PromptSubject(history[-1], len(history) - 1)
-    made_from_it = shown.attempt.candidate.sha256 in last.attempt.candidate.parents
-    return last if made_from_it and not last.correct else None
+    last = rounds[-1].last
+    made_from_it = shown.attempt.candidate.sha256 in rounds[-1].attempts[0].candidate.parents
+    subject = PromptSubject(last, next(i for i, other in enumerate(history) if other is last))
+    return subject if made_from_it and not subject.correct else None
 
 
 def objection(source: str, language: Language, history: Sequence[Attempt]) -> str:

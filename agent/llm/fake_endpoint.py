@@ -33,16 +33,19 @@ class Reply:
     latency_s: float = 0.0  # before the first
     breaks_after: int | None = None
     calls: tuple[tuple[str, dict[str, Any] | str], ...] = ()  # of tools: the name and the arguments
+    chunks: tuple[dict[str, Any], ...] = ()  # instead of those of the above
+    is_ended: bool = True  # with [DONE]
 
 
 @dataclass(frozen=True)
 class ErrorResponse:
-    """An HTTP error with the JSON body of OpenAI's API."""
+    """An HTTP error with the JSON body of OpenAI's API, or another `body`."""
 
     status: int
     message: str = "no"
     code: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    body: Any = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class RawResponse:
     """Raw bytes in place of an event stream."""
 
     body: bytes
+    kind: str = "text/event-stream"  # of content
 
 
 Answer = Reply | ErrorResponse | RawResponse
@@ -63,6 +67,7 @@ class FakeEndpoint:
         """`port`: 0 for any free one."""
         self.requests: list[dict[str, Any]] = []
         self.at: list[float] = []
+        self.models: list[dict[str, Any]] | None = None  # that it lists; None: it lists none
         self.script: Script = lambda body, number: Reply("ok")
         self.under_way = self.most_under_way = 0  # requests at the same time
         self._lock = threading.Lock()
@@ -70,6 +75,11 @@ class FakeEndpoint:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                known = outer.models is not None and self.path == "/v1/models"
+                self._headers(200 if known else 404, "application/json")
+                self.wfile.write(json.dumps({"data": outer.models} if known else {}).encode())
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -93,10 +103,11 @@ class FakeEndpoint:
                 if isinstance(answer, ErrorResponse):
                     error = {"message": answer.message, "code": answer.code, "type": "error"}
                     self._headers(answer.status, "application/json", answer.headers)
-                    self.wfile.write(json.dumps({"error": error}).encode())
+                    body = {"error": error} if answer.body is None else answer.body
+                    self.wfile.write((body if isinstance(body, str) else json.dumps(body)).encode())
                     return
                 if isinstance(answer, RawResponse):
-                    self._headers(200, "text/event-stream")
+                    self._headers(200, answer.kind)
                     self.wfile.write(answer.body)
                     return
                 time.sleep(answer.latency_s)
@@ -107,7 +118,8 @@ class FakeEndpoint:
                     time.sleep(answer.pause_s)
                     self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
                     self.wfile.flush()
-                self.wfile.write(b"data: [DONE]\n\n")
+                if answer.is_ended:
+                    self.wfile.write(b"data: [DONE]\n\n")
 
             def _headers(self, status: int, kind: str, more: dict[str, str] | None = None) -> None:
                 self.send_response(status)
@@ -144,6 +156,9 @@ def _chunks(answer: Reply) -> Iterator[dict[str, Any]]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         return {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
 
+    if answer.chunks:
+        yield from answer.chunks
+        return
     yield chunk({"role": "assistant", "content": ""})
     if answer.reasoning:
         yield chunk({"reasoning_content": answer.reasoning})

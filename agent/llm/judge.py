@@ -23,10 +23,11 @@ from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.llm.structured import ask
 from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search import rounds_of
 from kernelwright.kernelbench.records import Advice, Record, Task
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.selection import Selection
-from kernelwright.results.lessons.calibration import gain
+from kernelwright.results.lessons.calibration import corrects, measured_gain
 
 _CORRECTIONS = 2  # in a row, then the best file is gone on from
 _CLOSE = 0.02  # a claimed value may be off by: it is shown rounded
@@ -103,7 +104,7 @@ class LlmJudge:
             task=situation.task.id,
             messages=judge_messages(situation, shown, metrics, predictions(history), besides, history),
             sampling=self.sampling,
-            sample=len(history),
+            sample=len(rounds_of(history)),
         )
         about = shown.attempt.candidate.sha256
         try:
@@ -113,6 +114,7 @@ class LlmJudge:
                     bottleneck=found.critical_issue,
                     method=found.why,
                     plan=found.minimal_fix,
+                    technique=_technique_of(shown.attempt),
                     predicted_gain=1.0,
                     about=about,
                 )
@@ -136,21 +138,46 @@ class LlmJudge:
         )
 
 
+class SilentJudge:
+    """Says which attempt to go on from, as a model would be asked about, and nothing more."""
+
+    def advise(self, task: Task, history: Sequence[Attempt]) -> Advice:
+        return self.advise_on(task, history, _subject(history).attempt, ())
+
+    def advise_on(
+        self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
+    ) -> Advice:
+        return Advice(
+            bottleneck="",
+            method="",
+            plan="",
+            technique="" if PromptSubject(attempt, 0).correct else _technique_of(attempt),
+            predicted_gain=1.0,
+            about=attempt.candidate.sha256,
+        )
+
+
+def _technique_of(attempt: Attempt) -> str:
+    """Return the technique that an attempt tries, which whoever corrects it goes on with."""
+    return attempt.advice.technique if attempt.advice is not None else ""
+
+
 def _subject(history: Sequence[Attempt]) -> PromptSubject:
     """Return the attempt to advise on: the last one while it is worth fixing, else the best."""
-    last = PromptSubject(history[-1], len(history) - 1)
-    repeated = any(a.candidate.sha256 == last.attempt.candidate.sha256 for a in history[:-1])
+    best, files = start_of(history, None), rounds_of(history).usable
+    assert best is not None, "nothing was written yet"
+    if not files:  # but a seed
+        return best
+    number = next(i for i, other in enumerate(history) if other is files[-1])
+    last = PromptSubject(files[-1], number)
+    repeated = any(a.candidate.sha256 == last.attempt.candidate.sha256 for a in history[:number])
     if last.correct or repeated:
-        best = start_of(history, None)
-        assert best is not None
         return best
     failures = 0
-    for attempt in reversed(history):
+    for attempt in reversed(files):
         if PromptSubject(attempt, 0).correct:
             break
         failures += 1
-    best = start_of(history, None)
-    assert best is not None
     return best if best.correct and failures > _CORRECTIONS else last
 
 
@@ -173,16 +200,20 @@ def _objection(reply: Optimization, metrics: Sequence[Metric]) -> str | None:
 
 
 def predictions(history: Sequence[Attempt]) -> list[str]:
-    """Return the predicted and measured gains on correct files, a line each."""
-    correct = {a.candidate.sha256: a for a in history if PromptSubject(a, 0).correct}
+    """Return the predicted and measured gains on correct files, a line each.
+
+    What an idea came to is the first correct file of those that it was corrected to.
+    """
+    correct = {a.candidate.sha256 for a in history if PromptSubject(a, 0).correct}
     lines = []
     for number, attempt in enumerate(history):
         advice = attempt.advice
-        before = correct.get(advice.about) if advice is not None else None
-        if advice is None or before is None or advice.predicted_gain == 1.0:
+        if advice is None or advice.about not in correct or advice.predicted_gain == 1.0:
+            continue
+        if corrects(attempt, history):
             continue
         predicted = f"round {number}, {advice.method}: predicted {advice.predicted_gain:.2f}"
-        came = gain(before.evaluation, attempt.evaluation)
+        came = measured_gain(attempt, history)
         if came is not None:
             lines.append(f"{predicted}, measured {came:.2f}")
         else:

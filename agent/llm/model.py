@@ -3,8 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -89,7 +89,8 @@ class Endpoint:
 
     `patience_s`: time to keep trying a call; `call_s`: limit of one attempt; `silence_s`: limit of a pause in
     the stream; `backoff_s`: the longest first pause, doubled each time. `requests_a_minute` and
-    `tokens_a_minute` (of prompts and completions together): None is no limit.
+    `tokens_a_minute` (of prompts and completions together): None is no limit. `extra`: further fields of all
+    requests, such as top_p.
     """
 
     base_url: str | None = None  # None: OPENAI_BASE_URL, else OpenAI's
@@ -100,6 +101,7 @@ class Endpoint:
     backoff_s: float = 1.0
     requests_a_minute: float | None = None
     tokens_a_minute: float | None = None
+    extra: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @property
     def url(self) -> str | None:
@@ -136,7 +138,8 @@ class Usage(Record):
 
     prompt_tokens: int
     completion_tokens: int  # reasoning included
-    cached_tokens: int = 0  # of the prompt, that are charged as such
+    cached_tokens: int = 0  # of the prompt, that were read from a cache and are charged as such
+    cache_write_tokens: int = 0  # of the prompt, that were written to a cache and are charged as such
     estimated: bool = False
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -144,6 +147,7 @@ class Usage(Record):
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             estimated=self.estimated or other.estimated,
         )
 
@@ -156,7 +160,8 @@ class Completion(Record):
 
     text: str
     reasoning: str = ""
-    finish: str  # "stop"; "tool_calls"; "length" where it was cut at max_tokens; "content_filter"
+    finish: str  # "stop"; "tool_calls"; "length" where it was cut at `limit`; "content_filter"
+    limit: int | None = None  # of tokens, that it was asked for with
     usage: Usage  # of all attempts
     seconds: float  # of all attempts, until they were read; without pauses and what a turn was waited for
     attempts: int = 1
@@ -169,18 +174,31 @@ class ChatModel(Protocol):
         ...
 
 
+class RecordedModel(ChatModel, Protocol):
+    """ChatModel that keeps its calls."""
+
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the call with this hash; None if there was none."""
+        ...
+
+
 class ModelError(Exception):
     """A call without an answer, whose `usage` may still have to be paid; `seconds`: duration of its attempts.
 
     ModelError
     ├── ModelRefused   the endpoint will not answer this request, now or later
     ├── ModelAbsent    the endpoint cannot be reached, rejects us, or has been busy for too long
+    │   └── EndpointUnusable  it has answered nothing, or nothing lately: further calls are pointless
     └── ReplyUnusable  the answer is not what was asked for, and asking again did not help
+
+    `status`: of HTTP, if the endpoint answered with one.
     """
 
-    def __init__(self, message: str, usage: Usage = NO_TOKENS, seconds: float = 0.0) -> None:
+    def __init__(
+        self, message: str, usage: Usage = NO_TOKENS, seconds: float = 0.0, status: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.usage, self.seconds = usage, seconds
+        self.usage, self.seconds, self.status = usage, seconds, status
 
 
 class ModelRefused(ModelError):  # noqa: N818 - what happened
@@ -188,6 +206,10 @@ class ModelRefused(ModelError):  # noqa: N818 - what happened
 
 
 class ModelAbsent(ModelError):  # noqa: N818
+    pass
+
+
+class EndpointUnusable(ModelAbsent):
     pass
 
 

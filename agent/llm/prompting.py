@@ -162,6 +162,11 @@ def notes(topic: Literal["rules", "guide"], language: Language) -> str:
     return _template(name).render(flags=_FLAGS)
 
 
+def repair_message(failed: Attempt) -> str:
+    """Return what a model is told whose file has failed, in the conversation that it is from."""
+    return _template("repair.md").render(outcome=outcome(failed))
+
+
 def _of_task(situation: Situation, language: Language, history: Sequence[Attempt]) -> dict[str, object]:
     """Return what both roles are told of a task."""
     return {

@@ -49,6 +49,8 @@ class ScriptedModel:
 
     def __call__(self, body: dict[str, Any], number: int) -> Reply | ErrorResponse:
         system, user = (message["content"] for message in body["messages"][:2])
+        if '{"ready": true}' in user:  # a preflight
+            return Reply('{"ready": true}')
         if "tools" in body:
             task = _TASK.search(user)
             if task is not None and task[1] in self._files:

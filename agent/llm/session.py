@@ -1,8 +1,7 @@
 """A run's access to language models: who is asked, what may be spent, and where answers are stored."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
@@ -11,7 +10,7 @@ from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.conversation import Conversations, last_calls
 from kernelwright.agent.llm.judge import LlmJudge
-from kernelwright.agent.llm.model import ChatModel, Endpoint, Sampling
+from kernelwright.agent.llm.model import Endpoint, EndpointUnusable, RecordedModel, Sampling
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
@@ -26,6 +25,7 @@ from kernelwright.results.store.records import LlmCall
 
 if TYPE_CHECKING:
     from kernelwright.agent.llm.client import OpenAIModel
+    from kernelwright.agent.llm.preflight import Preflight
 
 
 def languages_for(device: str) -> tuple[Language, ...]:
@@ -47,7 +47,7 @@ class Terms:
     """Terms of use of the models; not part of a run's identity, so they may change when it is resumed."""
 
     endpoint: Endpoint
-    prices: Path
+    prices: Prices
     run: SpendingLimits
     task: SpendingLimits
 
@@ -57,10 +57,29 @@ class Terms:
         Raises UsageError and MissingPrerequisite if these models cannot be used so.
         """
         self.endpoint.require()
-        budget = Budget(Prices.read(self.prices), self.run, self.task)
+        budget = Budget(self.prices, self.run, self.task)
         for sampling in (roles.coder, roles.judge):
             budget.require_price(sampling.model)
         return budget
+
+    def preflight(
+        self, roles: Roles, had: Sequence[LlmCall], say: Callable[[str], None]
+    ) -> "Preflight | None":
+        """Ask the models whether they can be used; None if the calls that a run has `had` left no budget.
+
+        Raises MissingPrerequisite if one cannot, with the endpoint's words.
+        """
+        from kernelwright.agent.llm.preflight import preflight, unusable
+
+        budget = self.budget_for(roles)
+        for call in had:
+            budget.count(call.task, call.usd, call.prompt_tokens + call.completion_tokens)
+        if budget.spent_by(None) is not None:
+            return None
+        try:
+            return preflight(self.endpoint, (roles.coder, roles.judge), say)
+        except EndpointUnusable as error:
+            raise unusable(self.endpoint, error) from None
 
 
 class ModelSession:
@@ -70,7 +89,7 @@ class ModelSession:
         self,
         roles: Roles,
         target: Target,
-        model: ChatModel,
+        model: RecordedModel,
         budget: Budget,
         client: "OpenAIModel | None",
         timing_lock: TimingLock | None = None,
@@ -89,17 +108,28 @@ class ModelSession:
 
     @classmethod
     def asking(
-        cls, roles: Roles, terms: Terms, database: RunDatabase, timing_lock: TimingLock | None = None
+        cls,
+        roles: Roles,
+        terms: Terms,
+        database: RunDatabase,
+        timing_lock: TimingLock | None = None,
+        found: "Preflight | None" = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> Self:
         """Create a session that stores answers in `database` and pauses while candidates are timed.
 
+        `found`: by a preflight, whose calls are stored and counted; `say` is told what endpoints refuse.
         Raises what `Terms.budget_for` does.
         """
         from kernelwright.agent.llm.client import OpenAIModel  # takes two seconds to import
 
-        budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
-        model, begun = StoredModel(client, database, budget), last_calls(database.llm_calls())
-        return cls(roles, database.run.target, model, budget, client, timing_lock, begun)
+        budget = terms.budget_for(roles)
+        client = OpenAIModel(terms.endpoint, found.requests if found is not None else None, say)
+        stored = StoredModel(client, database, budget)
+        for call, completion in found.calls if found is not None else ():
+            stored.keep(call, call, completion)
+        begun = last_calls(database.llm_calls())
+        return cls(roles, database.run.target, stored, budget, client, timing_lock, begun)
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:

@@ -1,4 +1,4 @@
-"""What a model is told of a task: the hardware, the least work, where eager's time goes, and what was tried.
+"""Facts that a model is told of a task: hardware, least work, where eager spends its time, what was tried.
 
 For a softmax of (4096, 8192) float32 on an H100, after two rounds:
 
@@ -29,7 +29,15 @@ from kernelwright.kernelbench.records import (
     Work,
 )
 
-_ON_GPUS = ("triton", "cuda")
+_ELSEWHERE = {
+    "triton": (
+        "no such GPU is at hand: files run in Triton's interpreter and are built for these chips, not timed",
+    ),
+    "cuda": (
+        "no such GPU is at hand: files are checked in emulation and built for these chips, not timed",
+        "emulation has no inline PTX, wmma, mma or asynchronous copies: a file with these cannot be checked",
+    ),
+}
 _TYPICAL = "sm_90"  # whose published peaks stand for a GPU that is not at hand, if it is built for
 _MOST_OPERATORS = 20
 _MOST_TRIED = 40  # rows
@@ -47,15 +55,14 @@ class Situation:
 
     def elsewhere(self, language: Language) -> bool:
         """Return True if kernels are for a GPU, and none is at hand."""
-        return self.target.device == "cpu" and language in _ON_GPUS
+        return self.target.device == "cpu" and language in _ELSEWHERE
 
     def hardware(self, language: Language) -> list[str]:
         """Describe the machine that kernels are timed on, or the GPUs that they are written for."""
         target, mark = self.target, self.target.fingerprint
         if self.elsewhere(language):
             chips = [chip for chip in target.chips if chip in cards.CARDS]
-            checked = "Files are checked in emulation and built for these chips; none is there to time them."
-            return [*(cards.described(chip) for chip in chips), checked]
+            return [*(cards.described(chip) for chip in chips), *_ELSEWHERE[language]]
         cache = f"last-level cache of {mark.last_level_cache_bytes >> 20} MiB"
         on_cpu = target.device == "cpu"
         chip = f"{mark.chip}, {mark.threads} threads, {cache}" if on_cpu else f"{mark.chip}, {cache}"
@@ -145,8 +152,9 @@ def _operator(cost: OperatorCost, total_s: float) -> list[str]:
 
 
 def tried_table(history: Sequence[Attempt]) -> str:
-    """Return all attempts, a row each; "" if there are none."""
-    rows = [_attempt(number, attempt) for number, attempt in enumerate(history)]
+    """Return all attempts with a file, a row each; "" if there are none."""
+    files = ((number, attempt) for number, attempt in enumerate(history) if attempt.candidate.usable)
+    rows = [_attempt(number, attempt) for number, attempt in files]
     if len(rows) > _MOST_TRIED:
         rows = [*rows[: _MOST_TRIED // 4], ["…"] * 5, *rows[-(_MOST_TRIED * 3 // 4) :]]
     return _table(["round", "idea", "result", "us a call", "speedup over eager"], rows) if rows else ""
@@ -155,6 +163,8 @@ def tried_table(history: Sequence[Attempt]) -> str:
 def _attempt(number: int, attempt: Attempt) -> list[str]:
     candidate, evaluation, advice = attempt.candidate, attempt.evaluation, attempt.advice
     idea = candidate.idea or (advice.method if advice is not None else "") or candidate.author
+    if candidate.origin == "repair":
+        idea = f"the same, repaired: {candidate.idea}" if candidate.idea else "the same, repaired"
     time_us = speedup = ""
     if evaluation.verdict is Verdict.correct:
         result = "correct"

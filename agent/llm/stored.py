@@ -1,12 +1,14 @@
 """Calls that are paid for once: every answer is stored in the run database, and reused from there.
 
-A missing answer is requested, within the budget, and stored before anybody sees it. Calls that failed are
-stored too, and repeated when a run is resumed. `ReplayedModel` asks nobody: it returns the answers of a run,
-and the failures that no answer followed.
+A missing answer is requested, within the budget, and stored before anybody sees it. One that is cut at the
+length of a reply is requested once more with twice that length, which the model then has for good. Calls
+that failed are stored too, and repeated when a run is resumed. `ReplayedModel` asks nobody: it returns the
+answers of a run, and the failures that no answer followed.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from pydantic import JsonValue
 
@@ -14,7 +16,14 @@ from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.llm import model as models
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.conversation import ROLE
-from kernelwright.agent.llm.model import ChatModel, Completion, ModelCall, ModelError, Usage
+from kernelwright.agent.llm.model import (
+    ChatModel,
+    Completion,
+    ModelCall,
+    ModelError,
+    ModelRefused,
+    Usage,
+)
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 
@@ -27,6 +36,7 @@ class StoredModel:
         self._model, self._database, self._budget = model, database, budget
         self._answers: dict[str, Completion] = {}
         self._under_way: dict[str, asyncio.Task[Completion]] = {}
+        self._longer: set[str] = set()  # models whose replies have twice the length
         for call in database.llm_calls():
             budget.count(call.task, call.usd, call.prompt_tokens + call.completion_tokens)
             answer = _answer(call)
@@ -45,26 +55,54 @@ class StoredModel:
             asked.add_done_callback(lambda _: self._under_way.pop(call.sha256))
         return await asyncio.shield(asked)  # whoever gives up waiting has paid for it all the same
 
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the recorded call with this hash; None if there is none."""
+        return _call(self._database.llm_call(sha256))
+
     async def _ask(self, call: ModelCall) -> Completion:
-        async with self._budget.reserved(call):
+        model = call.sampling.model
+        longer = call.model_copy(
+            update={"sampling": call.sampling.model_copy(update={"max_tokens": 2 * call.sampling.max_tokens})}
+        )
+        completion = await self._sent(call, longer if model in self._longer else call)
+        if completion.finish == "length" and completion.limit == call.sampling.max_tokens:
+            with suppress(BudgetSpent, ModelRefused):  # then it stays cut
+                completion = await self._sent(call, longer)
+                if completion.finish != "length":
+                    self._longer.add(model)
+        self._answers[call.sha256] = completion
+        return completion
+
+    async def _sent(self, call: ModelCall, sent: ModelCall) -> Completion:
+        """Return the completion of the call that is sent in the place of another, and keep it."""
+        async with self._budget.reserved(sent):
             try:
-                completion = await self._model.complete(call)
+                completion = await self._model.complete(sent)
             except ModelError as error:
                 failure: JsonValue = {"error": type(error).__name__, "message": str(error)}
-                self._keep(call, failure, error.usage, error.seconds)
+                self._keep(call, sent, failure, error.usage, error.seconds)
                 raise
             except asyncio.CancelledError:  # the endpoint goes on, and charges nobody knows what
                 usage = Usage(prompt_tokens=call.prompt_tokens, completion_tokens=0, estimated=True)
                 ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended during the call"}
-                self._keep(call, ended, usage, 0.0, priced=False)
+                self._keep(call, sent, ended, usage, 0.0, priced=False)
                 raise
-            told = completion.model_dump(mode="json")
-            self._keep(call, told, completion.usage, completion.seconds)
-        self._answers[call.sha256] = completion
+            self.keep(call, sent, completion)
         return completion
 
+    def keep(self, call: ModelCall, sent: ModelCall, completion: Completion) -> None:
+        """Store an answer and count its cost."""
+        told = completion.model_dump(mode="json")
+        self._keep(call, sent, told, completion.usage, completion.seconds)
+
     def _keep(
-        self, call: ModelCall, response: JsonValue, usage: Usage, seconds: float, priced: bool = True
+        self,
+        call: ModelCall,
+        sent: ModelCall,
+        response: JsonValue,
+        usage: Usage,
+        seconds: float,
+        priced: bool = True,
     ) -> None:
         price = self._budget.prices.of(call.sampling.model) if priced else None
         tokens = usage.prompt_tokens + usage.completion_tokens
@@ -76,7 +114,7 @@ class StoredModel:
             role=call.role,
             model=call.sampling.model,
             request_sha256=call.sha256,
-            request=call.model_dump(mode="json"),
+            request=sent.model_dump(mode="json"),
             response=response,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -90,10 +128,19 @@ class ReplayedModel:
     """A ChatModel that has only the answers of a run."""
 
     def __init__(self, calls: Iterable[LlmCall]) -> None:
-        calls = list(calls)
-        self._answers = {call.request_sha256: _answer(call) for call in calls}  # of several the last
+        self._calls: dict[str, LlmCall] = {}  # of several the last
+        self._answers: dict[str, Completion | ModelError] = {}
         # What tools answer holds dollars and minutes, so an answer in a conversation is known by its place.
-        self._turns = {(call.task, _place(call)): _answer(call) for call in calls if call.role == ROLE}
+        self._turns: dict[tuple[str | None, int], Completion | ModelError] = {}
+        for call in calls:
+            self._calls[call.request_sha256], answer = call, _answer(call)
+            # Of several the last; a longer one that failed leaves the one that was cut.
+            if isinstance(answer, Completion) or not isinstance(
+                self._answers.get(call.request_sha256), Completion
+            ):
+                self._answers[call.request_sha256] = answer
+            if call.role == ROLE:
+                self._turns[call.task, _place(call)] = self._answers[call.request_sha256]
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the recorded completion.
@@ -109,6 +156,10 @@ class ReplayedModel:
         if isinstance(answer, ModelError):
             raise answer
         return answer
+
+    def asked(self, sha256: str) -> ModelCall | None:
+        """Return the recorded call with this hash; None if there is none."""
+        return _call(self._calls.get(sha256))
 
 
 def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]:
@@ -127,6 +178,10 @@ def _place(call: LlmCall) -> int:
         return -1
     sample = call.request.get("sample")
     return sample if isinstance(sample, int) else -1
+
+
+def _call(recorded: LlmCall | None) -> ModelCall | None:
+    return None if recorded is None else ModelCall.model_validate(recorded.request)
 
 
 def _answer(call: LlmCall) -> Completion | ModelError:

@@ -27,7 +27,7 @@ class ToolArguments(Record):
     tool: ClassVar[str]
 
 
-class Edit(Record):
+class FileEdit(Record):
     search: Annotated[str, Field(min_length=1, description="Text that occurs exactly once in the file.")]
     replace: Annotated[str, Field(description="Text to put in its place.")]
 
@@ -40,7 +40,7 @@ class GivenFile(ToolArguments):
         int | None, Field(ge=0, description="Instead of `file`: number of an earlier file to start from.")
     ] = None
     edits: Annotated[
-        tuple[Edit, ...], Field(description="Changes to `base`, in order. None: `base` as it is.")
+        tuple[FileEdit, ...], Field(description="Changes to `base`, in order. None: `base` as it is.")
     ] = ()
     idea: Annotated[str, Field(description="What is new in this file, in at most fifteen words.")] = ""
 

@@ -21,6 +21,7 @@ from kernelwright.agent.search.best_of_n import BestOfN
 from kernelwright.agent.search.evolve import Evolve
 from kernelwright.agent.search.exhaustive import Exhaustive
 from kernelwright.agent.search.refine import Refine
+from kernelwright.agent.search.rounds import rounds_of
 
 __all__ = [
     "Agent",
@@ -36,5 +37,6 @@ __all__ = [
     "Team",
     "best_of",
     "lower_bound",
+    "rounds_of",
     "wrong_ceiling",
 ]

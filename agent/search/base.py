@@ -9,9 +9,12 @@ import typer
 from pydantic import Field
 
 from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
+from kernelwright.agent.search.rounds import Rounds, rounds_of
 from kernelwright.kernelbench.options import Section
 from kernelwright.kernelbench.records import Advice, Record, Task, Verdict
 from kernelwright.profiling.roofline import in_words
+
+_IN_A_ROW = 3  # failures, then the next file begins afresh
 
 
 @dataclass(frozen=True)
@@ -19,13 +22,14 @@ class Request:
     """Ask the coder for a candidate, with this advice; the first time there is none.
 
     `sample` tells apart what is asked for at a time, `seen` is how much of the history the coder knows then,
-    `coder` which of several it is.
+    `coder` which of several it is. `afresh`: with an approach of its own, made from none of the files so far.
     """
 
     advice: Advice | None = None
     sample: int = 0
     seen: int = 0
     coder: str = ""
+    afresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class StopRules(Record):
 
     def reached(self, history: Sequence[Attempt]) -> str | None:
         """Describe the rule that is reached; None to go on."""
-        best = best_of(history)
+        best, rounds = best_of(history), rounds_of(history)
         if best is not None:
             low = lower_bound(best)
             if self.target_speedup is not None and low >= self.target_speedup:
@@ -117,11 +121,11 @@ class StopRules(Record):
             light = best.profile.share_of_light if best.profile is not None else None
             if best.profile is not None and light is not None and light >= self.near_ceiling:
                 return in_words(best.profile)
-        if len(history) >= self.rounds:
+        if len(rounds) >= self.rounds:
             return f"{self.rounds} rounds"
-        if history and _needs_a_gpu(history[-1]):
+        if rounds.last and _needs_a_gpu(rounds.last[-1]):
             return "right, but what it takes cannot be timed here: the kernels need a GPU"
-        since = len(history) - 1 - _last_gain(history) if history else 0
+        since = len(rounds) - 1 - _last_gain(rounds) if len(rounds) else 0
         if self.patience is not None and since >= self.patience:
             return f"no gain in {since} rounds"
         return None
@@ -159,14 +163,31 @@ def _needs_a_gpu(attempt: Attempt) -> bool:
     return evaluation.verdict is Verdict.unmeasured and of_gpu and evaluation.target.device == "cpu"
 
 
-def _last_gain(history: Sequence[Attempt]) -> int:
-    """Return the last round whose interval lies above the best median before it; 0 if there is none."""
-    last, best = 0, 0.0
-    for number, attempt in enumerate(history):
+def without_advice(rounds: Rounds, number: int, coder: str = "") -> Request:
+    """Return the request of a round that knows no more than the seed; every second one begins afresh.
+
+    What is shown a kernel stays close to it; what is not may find another way.
+    """
+    seeds = len(rounds.seeds)
+    return Request(sample=number, seen=seeds, coder=coder, afresh=seeds > 0 and number % 2 == 1)
+
+
+def stuck(seeds: Sequence[Attempt], failures: Sequence[Attempt]) -> bool:
+    """Return True where files failed three times in a row, or six, and so on, and none was ever correct."""
+    return bool(failures) and len(failures) % _IN_A_ROW == 0 and not correct([*seeds, *failures])
+
+
+def _last_gain(rounds: Rounds) -> int:
+    """Return the last round whose interval lies above the best median before it.
+
+    If there is none: the first, or where there is a seed, which a gain is held against, -1.
+    """
+    last, best = -1 if rounds.seeds else 0, 0.0
+    for number, attempt in enumerate([*rounds.seeds, *rounds.last], -len(rounds.seeds)):
         speedup = attempt.evaluation.speedup
         if attempt.evaluation.verdict is not Verdict.correct or speedup is None or speedup.eager is None:
             continue
-        if speedup.eager.low > best:
+        if speedup.eager.low > best and number >= 0:
             last = number
         best = max(best, speedup.eager.median)
     return last

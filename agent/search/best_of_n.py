@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.search.base import RegisteredSearch, Request, Stop, StopOptions, StopRules, Team
+from kernelwright.agent.search.base import (
+    RegisteredSearch,
+    Request,
+    Stop,
+    StopOptions,
+    StopRules,
+    Team,
+    without_advice,
+)
+from kernelwright.agent.search.rounds import rounds_of
 from kernelwright.kernelbench.records import Task
 
 
@@ -23,5 +32,6 @@ class BestOfN(RegisteredSearch):
         return cls(options.stop_rules)
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
-        left = range(len(history), self.rules.rounds)
-        return [Request(sample=number) for number in left] or Stop(f"{self.rules.rounds} candidates")
+        rounds = rounds_of(history)
+        left = range(len(rounds), self.rules.rounds)
+        return [without_advice(rounds, number) for number in left] or Stop(f"{self.rules.rounds} candidates")

@@ -20,7 +20,10 @@ from kernelwright.agent.search.base import (
     best_of,
     correct,
     lower_bound,
+    stuck,
+    without_advice,
 )
+from kernelwright.agent.search.rounds import Rounds, rounds_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task, Verdict
 
@@ -75,53 +78,63 @@ class Evolve(RegisteredSearch):
             )
 
     def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
-        begun, size = self._under_way(history)
-        if not begun or self.rules.reached(history) is not None:
+        before, size = self._under_way(rounds_of(history))
+        if not len(before) or self.rules.reached(history) is not None:
             return ()
-        before = history[:begun]
-        return correct([self._parent(before, i, _chance(task, begun + i)) for i in range(size)])
+        parents = (self._parent(before, i, _chance(task, len(before) + i)) for i in range(size))
+        return correct([parent for parent in parents if parent is not None])
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         reason = self.rules.reached(history)
         if reason is not None:
             return Stop(reason)
-        begun, size = self._under_way(history)
+        rounds = rounds_of(history)
+        before, size = self._under_way(rounds)
+        known = history[: before.attempts]
         with abandonable_pool(size, "judge") as executor:
-            made = [executor.submit(self._request, task, history[:begun], i) for i in range(size)]
-            return [request.result() for request in made[len(history) - begun :]]
+            made = [executor.submit(self._request, task, known, before, i) for i in range(size)]
+            return [request.result() for request in made[len(rounds) - len(before) :]]
 
-    def _under_way(self, history: Sequence[Attempt]) -> tuple[int, int]:
-        """Return where in the history the generation under way begins, and its size."""
-        begun = len(history) - len(history) % self.islands
-        return begun, min(self.islands, self.rules.rounds - begun)
+    def _under_way(self, rounds: Rounds) -> tuple[Rounds, int]:
+        """Return what was before the generation under way, and its size."""
+        before = rounds.first(len(rounds) - len(rounds) % self.islands)
+        return before, min(self.islands, self.rules.rounds - len(before))
 
-    def _request(self, task: Task, before: Sequence[Attempt], island: int) -> Request:
+    def _request(self, task: Task, known: Sequence[Attempt], before: Rounds, island: int) -> Request:
         number = len(before) + island
         chance = _chance(task, number)
-        if not before:
-            models = [name for name in self.coders if name != "builtin"]
-            home = "builtin" in self.coders and island == 0  # where it always has the same answer
-            return Request(sample=number, coder="builtin" if home else models[island % len(models)])
+        models = [name for name in self.coders if name != "builtin"]
+        if not len(before):
+            # Where it always has the same answer, unless that is the seed.
+            home = "builtin" in self.coders and island == 0 and not before.seeds
+            return without_advice(before, number, "builtin" if home else models[island % len(models)])
         parent = self._parent(before, island, chance)
+        if parent is None:
+            model = models[island % len(models)]
+            return Request(sample=number, seen=len(known), coder=model, afresh=True)
         if island == 0 and parent.candidate.author == "builtin" and chance.random() < _BUILTIN_MOVES:
-            own = [attempt for attempt in before if attempt.candidate.author == "builtin"]
+            own = [attempt for attempt in known if attempt.candidate.author == "builtin"]
             advice = self.rules_judge.advise(task, own)
             if advice is not None:
-                return Request(advice, number, len(before), "builtin")
-        languages = [name for name in self.coders if name != "builtin"]
+                return Request(advice, number, len(known), "builtin")
         language: str = parent.candidate.language
-        if language not in languages or (len(languages) > 1 and chance.random() < _TRANSLATED):
-            language = chance.choice([other for other in languages if other != language])
-        given = [a.advice for a in before if a.advice and a.advice.about == parent.candidate.sha256]
-        advice = self.judge.advise_on(task, before, parent, given)
-        return Request(advice, number, len(before), language)
+        if language not in models or (len(models) > 1 and chance.random() < _TRANSLATED):
+            language = chance.choice([other for other in models if other != language])
+        given = [a.advice for a in before.last if a.advice and a.advice.about == parent.candidate.sha256]
+        advice = self.judge.advise_on(task, known, parent, given)
+        return Request(advice, number, len(known), language)
 
-    def _parent(self, before: Sequence[Attempt], island: int, chance: Random) -> Attempt:
-        """One of the island's archive; its last one while nothing there is correct."""
-        own = list(before[island :: self.islands])
-        generation = len(before) // self.islands
+    def _parent(self, before: Rounds, island: int, chance: Random) -> Attempt | None:
+        """One of the island's archive; its last file while nothing there is correct.
+
+        None if it has no file yet, or too many failed in a row: then it begins afresh.
+        """
+        seeds = before.seeds if island == 0 else ()
+        rounds = before.rounds[island :: self.islands]
+        files = [each.last for each in rounds if each.usable]
+        own, generation = [*seeds, *files], len(before) // self.islands
         if generation % _MIGRATION == 0 and self.islands > 1:
-            guest = best_of(before[(island - 1) % self.islands :: self.islands])
+            guest = best_of(before.last[(island - 1) % self.islands :: self.islands])
             own += [guest] if guest is not None else []
         archive: dict[tuple[str, str], Attempt] = {}
         for attempt in sorted(own, key=lower_bound):
@@ -129,7 +142,7 @@ class Evolve(RegisteredSearch):
                 bottleneck = attempt.profile.bottleneck if attempt.profile is not None else "unknown"
                 archive[_written_by(attempt), bottleneck] = attempt
         if not archive:
-            return own[-1]
+            return None if not own or stuck(seeds, files) else own[-1]
         elites = list(archive.values())
         return max(elites, key=lower_bound) if chance.random() < _FROM_BEST else chance.choice(elites)
 

@@ -13,8 +13,7 @@ from kernelwright.results.lessons.lessons import (
     Effect,
     Expectation,
     bytes_moved,
-    effect_of,
-    effects_of,
+    effects_in,
     expectations,
     lines_for,
 )
@@ -28,17 +27,21 @@ class LessonMemory:
         """Open the memory of a run, new or resumed; `before`: effects of other runs."""
         self._database = database
         self._chip = database.run.target.fingerprint.chip
-        self._effects = [*before, *effects_of(database)]
-        self._told = {entry.task.id: dict(entry.lessons) for entry in database.tasks()}
+        entries = database.tasks()
+        self._before = tuple(before)
+        self._of_tasks = {e.task.id: effects_in(e.task, database.attempts(e.task.id)) for e in entries}
+        self._told = {entry.task.id: dict(entry.lessons) for entry in entries}
         self._lock = threading.Lock()
 
     def learn(self, task: Task) -> None:
-        """Learn from the attempt at this task that was recorded last."""
-        attempts = self._database.attempts(task.id)
-        effect = effect_of(task, attempts[-1], attempts)
-        if effect is not None:
-            with self._lock:
-                self._effects.append(effect)
+        """Learn from the attempt at this task that was recorded last: of its own idea, or an earlier one."""
+        found = effects_in(task, self._database.attempts(task.id))
+        with self._lock:
+            self._of_tasks[task.id] = found
+
+    @property
+    def _effects(self) -> list[Effect]:
+        return [*self._before, *(effect for found in self._of_tasks.values() for effect in found)]
 
     def lines(self, task: Task, seen: int, language: Language) -> tuple[str, ...]:
         """Return the lessons once `seen` attempts at the task are known; repeatable."""

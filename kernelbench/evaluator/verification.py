@@ -1,5 +1,6 @@
 """Verification of a candidate: every input family, on secret seeds, each call held to its float64 budget."""
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -79,9 +80,17 @@ class _Seen:
         self.reference_error = 0.0
         self.worst = ""
         self.doubtful: list[str] = []  # families of which another draw has to decide
+        self._right: dict[str, None] = {}  # families, in order
+
+    @property
+    def before(self) -> str:
+        """Families on which the candidate was right so far, in words."""
+        right = [family for family in self._right if family not in self.doubtful]
+        return f"right before on {', '.join(right)}" if right else "the first that was tried"
 
     def add(self, family: str, error: float, reference_error: float | None) -> None:
         self.inputs += 1
+        self._right[family] = None
         if error >= self.error:
             self.error, self.worst = error, family
         self.reference_error = max(self.reference_error, reference_error or 0.0)
@@ -117,10 +126,10 @@ def _check_block(
             if not all(each.within_budget for each in both):
                 seen.doubtful.append(family)
         elif result.within_budget != again.within_budget:
-            detail = result.detail or again.detail
-            raise Refused(Verdict.nondeterministic, f"the same inputs twice (family {family}): {detail}")
+            reason = f"the same inputs twice (family {family}), right once and wrong once: {_worse_of(both)}"
+            raise Refused(Verdict.nondeterministic, reason)
         elif not result.within_budget:
-            raise Refused(Verdict.wrong_output, f"family {family}: {describe(result)}")
+            raise Refused(Verdict.wrong_output, f"family {family} ({seen.before}): {_worse_of(both)}")
         seen.add(family, max(each.error or 0.0 for each in both), expected["reference_error"])
 
 
@@ -132,6 +141,12 @@ def _run_again(session: TaskSession, worker: Worker, slot: int, seed: int | None
     return session.oracle.compare(worker, block.outputs, 0)
 
 
+def _worse_of(both: tuple[CallComparison, CallComparison]) -> str:
+    return describe(max(both, key=lambda result: math.inf if result.error is None else result.error))
+
+
 def describe(result: CallComparison) -> str:
-    times = "" if result.error is None else f" ({result.error:.3g} times the error budget)"
-    return f"{result.detail}{times}"
+    """Return what is wrong with a call: numbers, and the pattern where there is one."""
+    times = "" if result.error is None else f"; at worst {result.error:.3g} times the error budget"
+    pattern = f". {result.pattern}" if result.pattern else ""
+    return f"{result.detail}{times}{pattern}"

@@ -17,6 +17,19 @@ parameter. Every call is checked against the parsed signature: `ArgumentError` n
 parameter, the expected and the actual argument. A kernel that runs past the end of its arrays cannot be
 detected.
 
+Calls of std::exp and std::tanh keep a loop from being vectorized; those of <kernelwright/math.h> do not:
+
+    #include <kernelwright/math.h>
+    ...
+    #pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] * kw::sigmoid_f32(x[i]);
+
+It has kw::exp_f32, expm1_f32, log_f32, log1p_f32, tanh_f32, sigmoid_f32, erf_f32, gelu_f32, gelu_tanh_f32,
+mish_f32, pow_f32 (of float, within a few units in the last place, infinities and NaN as in <cmath>),
+softplus_f32(x, beta, threshold), elu_f32(x, alpha, scale, input_scale), exp_nonpositive_f32 (for x <= 0,
+faster), rsqrt_f32, maximum_f32 and minimum_f32 (NaN stays NaN), and for 16-bit numbers, which are uint16_t in
+C++, kw::bfloat16_load, bfloat16_store, float16_load and float16_store.
+
 `compile_cuda` does the same for CUDA C++, whose kernels are launched with a grid and a block:
 
     module = jit.compile_cuda(CUDA)  # with extern "C" __global__ void scale(const float* x, float* y, int

@@ -19,6 +19,7 @@ FLAGS_NAME = "flags.txt"  # beside them in the cache: those of the candidate's c
 # kernel's call to its own `softmax` may land in another library's.
 _BASE = (*flags.DEFAULT, "-fPIC", "-fno-gnu-unique")
 _COMPILE = ("-MMD", "-MF", "includes.d", "-c", SOURCE_NAME, "-o", "kernel.o")
+_OURS = ("-isystem", str(standard.MATH_HEADER.parents[1]))
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs", "kernel.o", "-o", LIBRARY_NAME)
 
 
@@ -63,7 +64,8 @@ def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 12
     """Build `source` with g++ (or CXX), unless that was done before, and load it.
 
     `flags` come after the defaults `-O3 -march=native -fopenmp -std=c++17 -fno-math-errno -fno-trapping-math`
-    and must be on the allowlist of `jit.flags`. Only headers of the compiler itself may be included. Raises
+    and must be on the allowlist of `jit.flags`. Only headers of the compiler itself may be included, and
+    <kernelwright/math.h>, whose `kw::exp_f32`, `kw::sigmoid_f32` and the like vectorize. Raises
     BuildError (source, flags, cache folder, `timeout_s` over) and MissingPrerequisite (no compiler).
     """
     cache = BuildCache()
@@ -89,7 +91,13 @@ def build(
     words = compiler.command()
     options = (*_BASE, *chosen)
     link = (*_LINK, *openmp.link_words())
-    key = content_key("c++", source, "\n".join((*options, *_COMPILE, *link)), compiler.identity(words))
+    key = content_key(
+        "c++",
+        source,
+        standard.MATH_HEADER.read_text(),
+        "\n".join((*options, *_COMPILE, *link)),
+        compiler.identity(words),
+    )
 
     def make(workspace: Path) -> None:
         (workspace / SOURCE_NAME).write_text(source, errors="surrogateescape")
@@ -97,11 +105,11 @@ def build(
         started = time.monotonic()
         header = standard.words(source, words, _BASE, chosen, cache)
         try:
-            compiler.run((*words, *options, *header, *_COMPILE), workspace, timeout_s)
+            compiler.run((*words, *options, *_OURS, *header, *_COMPILE), workspace, timeout_s)
         except BuildError as error:
             if not (header and header[-1] in error.stderr):  # it may just have been removed
                 raise
-            compiler.run((*words, *options, *_COMPILE), workspace, timeout_s)
+            compiler.run((*words, *options, *_OURS, *_COMPILE), workspace, timeout_s)
         _refuse_foreign_headers(workspace / "includes.d", known=(SOURCE_NAME, *header[1:]))
         # Apart from the compilation, because `-ffast-math` at the link makes GCC 12 and older flush
         # denormals to zero in the process that loads the library, torch's own arithmetic included.
@@ -113,7 +121,7 @@ def build(
 
 def options_of(entry: Path) -> tuple[str, ...]:
     """Return the compiler options of the build in this folder of a cache. Raises OSError, BuildError."""
-    return (*_BASE, *flags.check((entry / FLAGS_NAME).read_text().splitlines()))
+    return (*_BASE, *_OURS, *flags.check((entry / FLAGS_NAME).read_text().splitlines()))
 
 
 def make_header(names: Sequence[str], extra: Sequence[str], cache: BuildCache) -> None:

@@ -8,6 +8,7 @@ code-changing flags, 20 MB each. The generated code is the same.
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from kernelwright.kernelbench.jit import compiler
@@ -16,6 +17,7 @@ from kernelwright.kernelbench.jit.errors import BuildError
 from kernelwright.kernelbench.jit.precompiled import TIMEOUT_S, without_macros, write_wish
 
 KEEP = 24
+MATH_HEADER = Path(__file__).parent / "include" / "kernelwright" / "math.h"
 HEADERS = frozenset(
     """algorithm array atomic bitset cassert cfloat chrono cinttypes climits cmath complex cstddef cstdint
     cstdio cstdlib cstring deque exception functional initializer_list iostream iterator limits list map
@@ -24,6 +26,7 @@ HEADERS = frozenset(
     assert.h float.h inttypes.h limits.h math.h stddef.h stdint.h stdio.h stdlib.h string.h
     immintrin.h omp.h x86intrin.h""".split()
 )
+_MATH = re.compile(r"\s*#\s*include\s*<kernelwright/math\.h>\s*(?://.*)?")
 _INCLUDE = re.compile(r"\s*#\s*include\s*<([\w.]+)>\s*(?://.*)?")
 # What changes nothing in the headers that come after it.
 _HARMLESS = re.compile(
@@ -41,6 +44,8 @@ def names_in(source: str) -> tuple[str, ...]:
         include = _INCLUDE.fullmatch(line)
         if include is not None and not depth and include.group(1) in HEADERS:
             names.add(include.group(1))
+        elif _MATH.fullmatch(line) and not depth:
+            names |= _names_of_math()
         elif _CONDITION.fullmatch(line):
             depth += 1
         elif depth and line.strip().startswith("#endif"):
@@ -48,6 +53,13 @@ def names_in(source: str) -> tuple[str, ...]:
         elif not _HARMLESS.fullmatch(line):
             break
     return tuple(sorted(names))
+
+
+@cache
+def _names_of_math() -> frozenset[str]:
+    """Return the standard headers that <kernelwright/math.h> includes on this machine."""
+    found = set(_INCLUDE.findall(MATH_HEADER.read_text()))
+    return frozenset(found if os.uname().machine == "x86_64" else found - {"immintrin.h"})
 
 
 def words(

@@ -1,11 +1,20 @@
-"""Calibration of predicted gains: advice predicts the next candidate's gain, and its timing measures it."""
+"""Calibration of predicted gains: advice predicts the next candidate's gain, and its timing measures it.
+
+An idea often fails at first, and is right once it is corrected. What it came to is then the time of the last
+correct candidate before it / the time of the first correct one after it:
+
+    10 µs correct ──► the idea, build error ──► repaired, wrong output ──► corrected, 8 µs: gain 1.25
+
+is one prediction, measured as 1.25, and neither three nor two failures.
+"""
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from kernelwright.kernelbench.records import Evaluation, Verdict
+from kernelwright.kernelbench.records import Candidate, Evaluation, Verdict
 from kernelwright.results import formatting
 from kernelwright.results.store.records import RecordedAttempt
 
@@ -20,6 +29,16 @@ COLUMNS = (
     "measured, median",
     "off by a factor, median",
 )
+
+
+class Evaluated(Protocol):
+    """A candidate that was evaluated, in a list of those of its task in the order they were tried."""
+
+    @property
+    def candidate(self) -> Candidate: ...
+
+    @property
+    def evaluation(self) -> Evaluation: ...
 
 
 @dataclass(frozen=True)
@@ -82,20 +101,34 @@ class Calibration:
 def calibration(histories: Iterable[Sequence[RecordedAttempt]]) -> Calibration | None:
     """Collect the predictions over the attempts of each task; None if there are none."""
     found = tuple(
-        Prediction(attempt.advice.predicted_gain, measured_gain(attempt, attempts))
+        Prediction(attempt.advice.predicted_gain, measured_gain(attempt, tried))
         for attempts in histories
-        for attempt in attempts
-        if attempt.advice is not None and attempt.advice.predicted_gain != 1.0 and not attempt.confirms
+        for tried in [[attempt for attempt in attempts if not attempt.confirms]]
+        for attempt in tried
+        if attempt.advice is not None
+        and attempt.advice.predicted_gain != 1.0
+        and not corrects(attempt, tried)
     )
     return Calibration(found) if found else None
 
 
-def measured_gain(attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> float | None:
-    """Return the time of the candidate's parent / its own; None if one of them has none."""
-    parent = next((other for other in _parents(attempt, attempts) if over_eager(other.evaluation)), None)
-    if parent is None or attempt.confirms:
+def measured_gain(attempt: Evaluated, tried: Sequence[Evaluated]) -> float | None:
+    """Return the time before / after a candidate's idea; None if there is no correct one before or after.
+
+    Before: the last correct candidate that it was made from. After: itself, or the first correct one of those
+    that it was corrected to.
+    """
+    number = _place(attempt, tried)
+    before, after = _before(number, tried), _after(number, tried)
+    if before is None or after is None:
         return None
-    return gain(parent.evaluation, attempt.evaluation)
+    return gain(before.evaluation, after.evaluation)
+
+
+def corrects(attempt: Evaluated, tried: Sequence[Evaluated]) -> bool:
+    """Return True if a candidate was made from one that failed."""
+    parents = _parents(_place(attempt, tried), tried)
+    return bool(parents) and not any(_correct(tried[parent]) for parent in parents)
 
 
 def gain(before: Evaluation, after: Evaluation) -> float | None:
@@ -114,9 +147,40 @@ def over_eager(evaluation: Evaluation) -> float | None:
     return speedup.eager.median if correct and speedup and speedup.eager else None
 
 
-def _parents(attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> list[RecordedAttempt]:
-    """Return the recorded attempts it was made from; if it names none, the last one timed before it."""
-    earlier = [other for other in attempts if other.id < attempt.id]
-    if attempt.candidate.parents:
-        return [other for other in earlier if other.candidate.sha256 in attempt.candidate.parents]
-    return [other for other in reversed(earlier) if over_eager(other.evaluation)][:1]
+def _place(attempt: Evaluated, tried: Sequence[Evaluated]) -> int:
+    return next(number for number, other in enumerate(tried) if other is attempt)
+
+
+def _correct(attempt: Evaluated) -> bool:
+    return attempt.evaluation.verdict is Verdict.correct
+
+
+def _parents(number: int, tried: Sequence[Evaluated]) -> list[int]:
+    """Return the attempts that one was made from; if it names none, the last one timed before it."""
+    named = tried[number].candidate.parents
+    if named:
+        return [other for other in range(number) if tried[other].candidate.sha256 in named]
+    return [other for other in reversed(range(number)) if over_eager(tried[other].evaluation)][:1]
+
+
+def _before(number: int, tried: Sequence[Evaluated]) -> Evaluated | None:
+    """Return the last correct attempt among those that one was made from, in however many steps."""
+    parents = _parents(number, tried)
+    while parents:
+        timed = [parent for parent in parents if over_eager(tried[parent].evaluation)]
+        if timed:
+            return tried[timed[0]]
+        parents = sorted({before for parent in parents for before in _parents(parent, tried)})
+    return None
+
+
+def _after(number: int, tried: Sequence[Evaluated]) -> Evaluated | None:
+    """Return an attempt if it is correct, else the first correct one of those it was corrected to."""
+    failed = {tried[number].candidate.sha256}
+    for attempt in tried[number:]:
+        if attempt is not tried[number] and not failed & set(attempt.candidate.parents):
+            continue
+        if _correct(attempt):
+            return attempt
+        failed.add(attempt.candidate.sha256)
+    return None

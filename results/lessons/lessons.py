@@ -12,7 +12,7 @@ from kernelwright.kernelbench.operator_families import operator_families
 from kernelwright.kernelbench.records import Language, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results import formatting
-from kernelwright.results.lessons.calibration import FASTER, measured_gain
+from kernelwright.results.lessons.calibration import FASTER, corrects, measured_gain
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt
 
@@ -23,7 +23,7 @@ _ALIKE = 4.0  # the factor between two sizes of one class
 
 @dataclass(frozen=True)
 class Effect:
-    """One change of one correct kernel. `gain`: time before / after; None if the changed kernel failed."""
+    """One change of one correct kernel. `gain`: time before / after; None if all kernels with it failed."""
 
     technique: str
     language: Language
@@ -91,20 +91,23 @@ class Lesson:
 def effects_of(database: RunDatabase) -> Iterator[Effect]:
     """Yield the effects in a run. Raises StorageError if it cannot be read."""
     for entry in database.tasks():
-        attempts = database.attempts(entry.task.id)
-        for attempt in attempts:
-            found = effect_of(entry.task, attempt, attempts)
-            if found is not None:
-                yield found
+        yield from effects_in(entry.task, database.attempts(entry.task.id))
 
 
-def effect_of(task: Task, attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> Effect | None:
+def effects_in(task: Task, attempts: Iterable[RecordedAttempt]) -> list[Effect]:
+    """Return the effects among the attempts at a task."""
+    tried = [attempt for attempt in attempts if not attempt.confirms]
+    return [found for attempt in tried if (found := _effect(task, attempt, tried)) is not None]
+
+
+def _effect(task: Task, attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> Effect | None:
     """Return the effect of an attempt among those of its task; None if no technique was advised.
 
-    A kernel by another coder, or in another language, is no effect of the technique; nor is a repeat.
+    A kernel by another coder, or in another language, is no effect of the technique; nor is a repeat. What
+    corrects a kernel with it has its effect there.
     """
     advice, made = attempt.advice, attempt.candidate
-    if attempt.confirms or advice is None or advice.technique in ("", "other"):
+    if advice is None or advice.technique in ("", "other") or corrects(attempt, attempts):
         return None
     parent = next((a.candidate for a in attempts if a.candidate.sha256 in made.parents), None)
     if parent is None or (parent.author, parent.language) != (made.author, made.language):

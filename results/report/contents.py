@@ -160,8 +160,7 @@ class RunReport:
         effects = [
             effect
             for entry in self.tasks
-            for attempt in self.attempts[entry.task.id]
-            if (effect := lessons.effect_of(entry.task, attempt, self.attempts[entry.task.id])) is not None
+            for effect in lessons.effects_in(entry.task, self.attempts[entry.task.id])
         ]
         if effects:
             rows = [lesson.cells() for lesson in lessons.lessons_from(effects)]

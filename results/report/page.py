@@ -174,16 +174,24 @@ def _told(task: TaskRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(told)
 
 
+def _number(attempt: RecordedAttempt) -> str:
+    if attempt.confirms:
+        return "again"
+    origin = attempt.candidate.origin
+    return str(attempt.round) if origin == "round" else f"{attempt.round} ({origin})"
+
+
 def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool) -> Round:
     evaluation = attempt.evaluation
+    tried = [other for other in attempts if not other.confirms]
     return Round(
-        number="again" if attempt.confirms else str(attempt.round),
+        number=_number(attempt),
         verdict=evaluation.verdict,
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
         time=formatting.time(evaluation.timing.candidate_us.median if evaluation.timing else None),
         advice=attempt.advice,
-        outcome=measured_gain(attempt, attempts),
+        outcome=None if attempt.confirms else measured_gain(attempt, tried),
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,
         best=best,
     )

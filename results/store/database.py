@@ -335,21 +335,17 @@ class RunDatabase:
                 select(LlmCallRow).where(LlmCallRow.run == self.run_id).order_by(LlmCallRow.id)
             )
             with self._readable():
-                return [
-                    LlmCall(
-                        task=row.task,
-                        role=row.role,
-                        model=row.model,
-                        request_sha256=row.request_sha256,
-                        request=JSON.validate_json(row.request),
-                        response=JSON.validate_json(row.response),
-                        prompt_tokens=row.prompt_tokens,
-                        completion_tokens=row.completion_tokens,
-                        usd=row.usd,
-                        seconds=row.seconds,
-                    )
-                    for row in rows
-                ]
+                return [_llm_call(row) for row in rows]
+
+    def llm_call(self, request_sha256: str) -> LlmCall | None:
+        """Return the last model call with this request; None if there is none."""
+        with self._read() as session:
+            rows = select(LlmCallRow).where(
+                LlmCallRow.run == self.run_id, LlmCallRow.request_sha256 == request_sha256
+            )
+            row = session.scalar(rows.order_by(LlmCallRow.id.desc()).limit(1))
+            with self._readable():
+                return None if row is None else _llm_call(row)
 
     # the machinery
 
@@ -417,6 +413,21 @@ def _check_schema(session: Session, url: URL) -> None:
             f"{shown(url)} has schema {row.version}, {age} than the schema {SCHEMA_VERSION} of this version",
             f"use kernelwright {row.written_by}, which wrote it",
         )
+
+
+def _llm_call(row: LlmCallRow) -> LlmCall:
+    return LlmCall(
+        task=row.task,
+        role=row.role,
+        model=row.model,
+        request_sha256=row.request_sha256,
+        request=JSON.validate_json(row.request),
+        response=JSON.validate_json(row.response),
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        usd=row.usd,
+        seconds=row.seconds,
+    )
 
 
 def _evaluation_row(attempt: int, evaluation: Evaluation) -> EvaluationRow:

@@ -16,6 +16,7 @@ from kernelwright.agent.llm.model import Message
 from kernelwright.rl_training.cluster.host import Begun, EvaluationSettings
 from kernelwright.rl_training.cluster.hosts import Ask, asker
 from kernelwright.rl_training.cluster.scored import NoVerdict, Scored
+from kernelwright.rl_training.environment.completions import graded_text
 
 _GREEDY = {"temperature": 0, "top_p": 1.0, "top_k": -1}
 
@@ -71,7 +72,7 @@ class TurnByTurn(AgentLoopBase):
                 if output is None:
                     break
                 outputs.append(output)
-                reply = self.tokenizer.decode(output.response_ids, skip_special_tokens=True)
+                reply = graded_text(self.tokenizer, output.prompt_ids, output.response_ids)
                 timed: dict[str, float] = {}
                 with simple_timer("compute_score", timed):
                     messages = await ask("answer", begun.key, reply)

@@ -22,6 +22,7 @@ from trl import GRPOConfig, GRPOTrainer
 from kernelwright.agent.llm.model import Message
 from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.rl_training import trajectory
+from kernelwright.rl_training.environment.completions import graded_text
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.exemplars import ExemplarStore
@@ -187,8 +188,9 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         prompts, _, _ = self._tokenize_prompts(asked)
         made = self._completed(prompts, greedy)
         replies = self._tokenizer.batch_decode([each.completion for each in made], skip_special_tokens=True)
+        graded = [graded_text(self._tokenizer, each.prompt, each.completion) for each in made]
         try:
-            pending = [rollout.begin(reply) for rollout, reply in zip(rollouts, replies, strict=True)]
+            pending = [rollout.begin(text) for rollout, text in zip(rollouts, graded, strict=True)]
             for rollout, submitted, reply in zip(rollouts, pending, replies, strict=True):
                 rollout.finish(submitted, reply)
         except KernelwrightError:

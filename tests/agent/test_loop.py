@@ -85,8 +85,8 @@ class Numbers(Coder):
     """Proposes "0", "1", …"""
 
     def propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
-    ) -> Candidate:
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0, afresh: bool = False
+    ) -> Candidate:  # fmt: skip
         return Candidate(source=str(len(history)), language="torch", author="test")
 
 
@@ -207,8 +207,8 @@ class Builtin:
     """Proposes its kernels, and the reference instead of slower ones."""
 
     def propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
-    ) -> Candidate:
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0, afresh: bool = False
+    ) -> Candidate:  # fmt: skip
         return Candidate(source="kernels", language="torch", author="builtin", schedule={"fuse": "all"})
 
     def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
@@ -296,8 +296,8 @@ class Samples(Coder):
     dear: int = -1
 
     def propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
-    ) -> Candidate:
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0, afresh: bool = False
+    ) -> Candidate:  # fmt: skip
         assert not history, "what is asked for at a time does not know of each other"
         time.sleep(0.05 * (3 - sample))
         candidate = Candidate(source=str(sample), language="torch", author="test")

@@ -44,17 +44,28 @@ def attempt(speedup: float | None, eager: float | None = 0.25, author: str = "ll
 def test_each_round_closes_a_share_of_what_is_left_to_the_roofline() -> None:
     """Eager takes 80 µs, the floor is 20: a failure, 40 µs, 50 µs, and the floor itself."""
     found = Headroom.of([attempt(None), attempt(2.0), attempt(1.6), attempt(4.0)])
-    assert found.closed == pytest.approx((0.0, 0.5, 0.0, 1.0)) and found.left == pytest.approx(0.0)
+    assert [each.closed for each in found.rounds] == pytest.approx([0.0, 0.5, 0.0, 1.0])
+    assert found.left == pytest.approx(0.0)
     assert Headroom.of([attempt(None), attempt(2.0)]).left == pytest.approx(math.log(2))
 
 
 def test_a_kernel_slower_than_eager_leaves_all_that_eager_does() -> None:
-    assert Headroom.of([attempt(0.5)]) == Headroom(pytest.approx(math.log(4)), (0.0,))
+    found = Headroom.of([attempt(0.5)])
+    assert found.left == pytest.approx(math.log(4)) and [each.closed for each in found.rounds] == [0.0]
+
+
+def test_a_standing_is_the_best_kernel_against_eager_and_the_rounds_since() -> None:
+    speedups = (None, 0.5, 0.505, 0.8, 1.5, None, 1.2, None, None)
+    standings = [Headroom.of([attempt(s) for s in speedups[:n]]).standing for n in range(10)]
+    assert standings == [
+        *(("none", 0), ("none", 1), ("slower", 0), ("slower", 1), ("slower", 0)),  # 0.505 is no faster
+        *(("faster", 0), ("faster", 1), ("faster", 2), ("faster", 3), ("faster", 3)),
+    ]
 
 
 def test_a_round_that_costs_nothing_narrows_the_headroom_and_is_no_round() -> None:
     found = Headroom.of([attempt(2.0, author="builtin"), attempt(None)], "builtin")
-    assert found.closed == (0.0,) and found.left == pytest.approx(math.log(2))
+    assert found.rounds == ((("faster", 0), 0.0),) and found.left == pytest.approx(math.log(2))
 
 
 def test_a_share_of_the_roofline_is_read_where_the_ceiling_is_right() -> None:
@@ -121,9 +132,20 @@ def test_the_next_round_goes_where_most_is_left_for_its_cost() -> None:
 
 
 def test_a_task_whose_rounds_fail_waits_for_those_that_gain() -> None:
-    fails, gains = [attempt(None)] * 4, [attempt(1.1, eager=0.2), attempt(1.3, eager=0.2)]
-    used = {"fails": 0.04, "gains": 0.02}  # a round of each costs as much
+    fails, gains = [attempt(None)] * 4, [attempt(1.1, eager=0.4), attempt(1.2, eager=0.4)]
+    used = {"fails": 0.04, "gains": 0.02}  # a round of each costs as much, and as much is left to gain
     assert order({"fails": fails, "gains": gains}, used=used) == ["gains", "fails"]
+
+
+def test_what_a_round_may_bring_is_learned_from_the_other_tasks_and_those_that_are_done() -> None:
+    """Whether a second try helps more after a failure or after a slow kernel is what others have shown."""
+    histories = {"failed": [attempt(None)], "slow": [attempt(0.5, eager=0.25)]}
+    fixed, sped_up = [attempt(None), attempt(3.0)], [attempt(0.5), attempt(3.0)]
+    for others, first in (([fixed, sped_up[:1] * 2], "failed"), ([fixed[:1] * 2, sped_up], "slow")):
+        done = [OpenTask(Task(id="x", level=1, source=""), other) for other in others * 3]
+        used = {**dict.fromkeys(histories, 0.01), "x": 0.02}
+        scheduled = scheduler(histories, used, done=done)
+        assert next_of(scheduled) == first
 
 
 def test_a_round_that_was_interrupted_goes_on_first() -> None:

@@ -119,13 +119,14 @@ class Pool:
         )  # fmt: skip
 
 
-def execute(database: RunDatabase, base_url: str, pool: Pool, **options: Any) -> bool:
-    """Run the task, or go on with it; whether it could be done."""
+def execute(database: RunDatabase, base_url: str, pool: Pool, seed: str = "", **options: Any) -> bool:
+    """Run the task, or go on with it, with this file as a seed; whether it could be done."""
     database.add_task(TASK)
     asked = {
-        "coder": "llm", "model": MODEL, "reply_tokens": 100, "language": ("cpp",), "search": "agent", "rounds": 9
+        "coder": "llm", "model": MODEL, "reply_tokens": 100, "language": ("cpp",), "search": "agent", "rounds": 9, "seed": "seed.py" if seed else "none"
     }  # fmt: skip
     config = build(RunConfig, asked | options)
+    config = config.model_copy(update={"model": config.model.model_copy(update={"seed_source": seed})})
     roles = config.model.roles()
     assert roles is not None
     terms = config.terms(Endpoint(base_url=base_url, backoff_s=0.01, patience_s=20.0))

@@ -90,10 +90,13 @@ def test_later_turns_see_the_best_file_the_failure_and_what_was_measured() -> No
     rollout.take(reply(EXPRESSIONS[0]))
     second = rollout.messages[-1].content
     assert "# The best file so far (round 0)" in second and kernel(EXPRESSIONS[0]).strip() in second
-    assert "2 [1.96, 2.04] times as fast as eager" in second and "bound by memory" in second
+    assert "2 (1.96 to 2.04) times as fast as eager" in second and "bound by memory" in second
     rollout.take(reply(EXPRESSIONS[1]))
     third = rollout.messages[-1].content
-    assert "# The last file made from it, which failed (round 1)" in third and "it is wrong_output" in third
+    assert (
+        "# The latest attempt derived from it, which failed (round 1)" in third
+        and "it is wrong_output" in third
+    )
     assert not rollout.ended
     rollout.take(reply(EXPRESSIONS[2]))
     assert rollout.ended == "3 turns"
@@ -114,6 +117,20 @@ def test_replies_that_cannot_be_used_are_failures_that_say_why() -> None:
         assert turn.outcome.verdict is Verdict.build_error and words in turn.outcome.reason
         assert turn.reward == 0.0 and not rollout.ended
         assert words in rollout.messages[-1].content
+
+
+def test_a_draft_in_a_thought_is_not_evaluated() -> None:
+    """Neither of an unfinished thought, nor where the answer cannot be used: a policy is paid for answers."""
+    for said in (
+        f"<think>\n{reply()}",
+        f"<think>\n{reply()}</think>\n",
+        f"{reply()}</think>\nI could not finish.",
+        f"<think>\n{reply()}</think>\n```python\nclass ModelNew(:\n```",
+    ):
+        of = grader()  # without an answer to give
+        turn = Rollout(DATA, of).take(said)
+        assert (turn.reward, turn.source, efforts(of)) == (0.0, "", [])
+    assert Rollout(DATA, grader(2.0)).take(f"{reply(EXPRESSIONS[1])}</think>{reply()}").source == kernel()
 
 
 def test_the_same_file_again_is_turned_away() -> None:
@@ -193,7 +210,7 @@ def test_the_stored_winner_is_the_best_so_far(tmp_path: Path) -> None:
         winner = tried(run, DATA.task, made(kernel()), Interval(median=1.3, low=1.2, high=1.4))
         (data,) = tasks_of(run)
     assert data.winner is not None and data.winner.candidate == winner
-    assert data.work == WORK and data.situation.facts() == DATA.situation.facts()
+    assert data.work == WORK and data.situation == DATA.situation
     assert TaskData.model_validate_json(data.model_dump_json()) == data
     doubted = grader(2.9, 2.9)
     Rollout(data, doubted).take(reply(EXPRESSIONS[1]))

@@ -98,4 +98,4 @@ def test_the_suite_s_tasks_are_environments(pool: ProfilingPool) -> None:
     shown = Rollout(
         TaskData(task=task, language="cpp", target=pool.target, work=pool.work(task)), grader(pool)
     ).messages
-    assert "A call must read and write 67.1 MB at least" in shown[-1].content
+    assert "A call must read and write 67.11 MB at least" in shown[-1].content

@@ -61,6 +61,7 @@ within that; a result that was rounded to bf16 is off by 445 times as much:
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -152,6 +153,23 @@ class Expected:
             between=between,
         )
 
+    def at(self, index: tuple[Any, ...]) -> "Expected":
+        """Return the budgets of single elements, by an index of each dimension."""
+        jumps, shape = self.jumps, self.exact.shape
+        exact, reference = self.exact[index], self.reference[index]
+        if not reference.is_floating_point():
+            return replace(self, exact=exact, reference=reference, rankings=(), between=())
+        return replace(
+            self,
+            exact=exact,
+            reference=reference,
+            spread=self.spread.expand(shape)[index],
+            relative=self.relative.expand(shape)[index],
+            jumps=None if jumps is None else jumps[index],
+            between=(),
+            rankings=(),
+        )
+
     def across(self, others: Iterable[torch.Tensor], moved: Iterable[torch.Tensor]) -> "Expected":
         """Return a budget in which few elements may be on the other side of a jump: see `Across`."""
         across = Across(self)
@@ -165,7 +183,7 @@ class Expected:
         """Return a budget that allows results as far off as this one, or a little further."""
         if not self.reference.is_floating_point():
             return self
-        exact, kind, honest = self.exact, self.reference.dtype, _real(honest)
+        exact, kind, honest = self.exact, self.reference.dtype, real(honest)
         rules = rules_of(kind)
 
         def errors(at: Block) -> list[torch.Tensor]:
@@ -210,7 +228,7 @@ class Across:
 
     def jump(self, other: torch.Tensor) -> None:
         """Take in a result for slightly moved inputs."""
-        expected, other = self._expected, _real(other)
+        expected, other = self._expected, real(other)
         if self._whole:
             jumped = int((other != expected.exact).sum())
         else:
@@ -219,7 +237,7 @@ class Across:
 
     def move(self, other: torch.Tensor) -> None:
         """Take in a result for inputs that are moved by more."""
-        other = _real(other)
+        other = real(other)
         if self._whole:
             self._between.append(other)
             return
@@ -236,7 +254,8 @@ class Across:
         return replace(self._expected, between=tuple(self._between), few=few)
 
 
-def _real(tensor: torch.Tensor) -> torch.Tensor:
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """Return complex numbers as two real ones each, in a last dimension; others as they are."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 

@@ -1,12 +1,13 @@
 """Comparison of an output with its error budget, element by element."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.budget import FAR, Expected, a_few
+from kernelwright.kernelbench.evaluator.correctness.budget import FAR, Expected, a_few, real
 from kernelwright.kernelbench.evaluator.correctness.row_errors import fusible
 from kernelwright.kernelbench.evaluator.correctness.ties import allowed
 from kernelwright.kernelbench.evaluator.memory.blocks import Block, row_blocks
@@ -33,18 +34,13 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     Few elements, of those that are far beyond it, may have values that the reference gives for moved inputs,
     once these are known: `Expected.across`.
     """
-    exact = expected.exact
-    if actual.is_complex():
-        actual = torch.view_as_real(actual)
+    actual = real(actual)
     if not expected.reference.is_floating_point():
-        bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
-        if expected.rankings and bool(bad.any()):
-            bad &= ~allowed(expected.rankings, actual, expected.reference)
-        if expected.between and bool(bad.any()):
-            seen = torch.stack([actual == other for other in expected.between]).any(0)
-            bad = _buta_few(bad, seen, expected.few)
+        bad = _differing(expected, actual)
         far = int(bad.sum())
-        return Comparison(math.inf, _where(bad, actual, exact), far=far) if far else Comparison(0.0, "")
+        if not far:
+            return Comparison(0.0, "")
+        return Comparison(math.inf, _said(far, _first(bad, ()), actual, expected), far=far)
     fused = _fused_error(expected, actual)
     if fused is not None:
         return Comparison(fused, "")
@@ -60,7 +56,53 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     beyond = sum(each.beyond for each in found)
     first = next(each.first for each in found if each.first is not None)
     few = beyond <= a_few(actual)
-    return Comparison(worst, _said(beyond, first, actual, exact), few, sum(each.far for each in found))
+    return Comparison(worst, _said(beyond, first, actual, expected), few, sum(each.far for each in found))
+
+
+def wrong_elements(
+    expected: Expected, actual: torch.Tensor, most: int
+) -> Iterator[tuple[Block, torch.Tensor]]:
+    """Yield masks of the elements beyond their budgets, without those that a jump explains.
+
+    In blocks of rows of `most` elements. `actual`: with `real` parts only.
+    """
+    if not expected.reference.is_floating_point():
+        differing = _differing(expected, actual)
+        yield from ((at, differing[at]) for at in row_blocks(actual.shape, most))
+        return
+    for at in row_blocks(actual.shape, most):
+        part = expected.part(at)
+        error = _error(part, actual[at].double())
+        wrong = error > 1.0
+        yield at, wrong & ~_excused(part, actual[at].double(), error) if part.between else wrong
+
+
+def _differing(expected: Expected, actual: torch.Tensor) -> torch.Tensor:
+    """Mask of the integers that are wrong."""
+    bad = (actual != expected.exact.to(actual.dtype)) & (actual != expected.reference)
+    if expected.rankings and bool(bad.any()):
+        bad &= ~allowed(expected.rankings, actual, expected.reference)
+    if expected.between and bool(bad.any()):
+        seen = torch.stack([actual == other for other in expected.between]).any(0)
+        bad = _buta_few(bad, seen, expected.few)
+    return bad
+
+
+def _error(expected: Expected, value: torch.Tensor) -> torch.Tensor:
+    """Return the errors of a block of rows in budgets; infinite where NaN or an infinity is wrong."""
+    exact, reference = expected.exact, expected.reference.double()
+    error = (value - exact).abs_().div_(expected.tolerance())
+    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
+    same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
+    same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
+    return torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
+
+
+def _excused(expected: Expected, value: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    """Mask of the elements of a block that are on the other side of a jump."""
+    least, largest = expected.between
+    room = expected.tolerance()
+    return (error > FAR) & (value >= least - room) & (value <= largest + room)
 
 
 def _largest(expected: Expected, actual: torch.Tensor) -> float:
@@ -95,18 +137,12 @@ class _Block:
 
     @classmethod
     def of(cls, expected: Expected, actual: torch.Tensor, at: Block) -> "_Block":
-        exact, value, reference = expected.exact, actual.double(), expected.reference.double()
-        error = (value - exact).abs_().div_(expected.tolerance())
-        # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
-        same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
-        same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
-        error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
+        value = actual.double()
+        error = _error(expected, value)
         every = _Beyond.of(error, at)
         if not expected.between:
             return cls(every, every, 0)
-        least, largest = expected.between
-        room = expected.tolerance()
-        excused = (error > FAR) & (value >= least - room) & (value <= largest + room)
+        excused = _excused(expected, value, error)
         return cls(every, _Beyond.of(torch.where(excused, 0.0, error), at), int(excused.sum()))
 
 
@@ -129,10 +165,6 @@ def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
     return worst if not beyond else None
 
 
-def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:
-    return _said(int(bad.sum()), _first(bad, ()), actual, exact)
-
-
 def _first(bad: torch.Tensor, at: Block) -> tuple[int, ...]:
     """Return the index in the whole tensor of the first bad element of a block."""
     begins = [part.start for part in at] + bad.dim() * [0]
@@ -140,6 +172,13 @@ def _first(bad: torch.Tensor, at: Block) -> tuple[int, ...]:
     return tuple(int(i) + begin for i, begin in zip(np.unravel_index(flat, bad.shape), begins, strict=False))
 
 
-def _said(count: int, first: tuple[int, ...], actual: torch.Tensor, exact: torch.Tensor) -> str:
-    got, wanted = actual[first].item(), exact[first].item()
-    return f"{count} of {actual.numel()} elements differ, first at {list(first)}: {got:.6g}, not {wanted:.6g}"
+def _said(count: int, first: tuple[int, ...], actual: torch.Tensor, expected: Expected) -> str:
+    got, wanted = actual[first].item(), expected.exact[first].item()
+    digits = next((d for d in (6, 9) if f"{got:.{d}g}" != f"{wanted:.{d}g}"), 17)
+    allowance = ""
+    if expected.reference.is_floating_point():
+        allowance = f" (allowed difference {expected.at(first).tolerance().item():.2g})"
+    return (
+        f"{count} of {actual.numel()} elements differ, first at {list(first)}: "
+        f"{got:.{digits}g}, not {wanted:.{digits}g}{allowance}"
+    )

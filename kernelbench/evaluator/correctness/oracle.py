@@ -27,6 +27,7 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
     not_finite,
     partly_constant,
 )
+from kernelwright.kernelbench.evaluator.correctness.mismatch import pattern_of
 from kernelwright.kernelbench.evaluator.correctness.mutations import MutationTrials
 from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
 from kernelwright.kernelbench.evaluator.correctness.row_errors import columns_differ
@@ -349,10 +350,13 @@ class Oracle:
 
     def compare(self, outputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """Compare outputs, each given as what memory it lies in, offset and layout; shapes are checked."""
-        return self.judged([self._view(placed) for placed in outputs])
+        return self.judged([self._view(placed) for placed in outputs], named=True)
 
-    def judged(self, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """Compare tensors. Errors a little beyond a budget are held to one from more disturbances."""
+    def judged(self, outputs: Sequence[torch.Tensor], named: bool = False) -> dict[str, Any]:
+        """Compare tensors. Errors a little beyond a budget are held to one from more disturbances.
+
+        `named`: whether to say what pattern wrong elements show.
+        """
         results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
         if any(result.far for result in results) and self._may_jump(results):
             self._look_across()
@@ -367,14 +371,16 @@ class Oracle:
         few = all(result.few for result in results if result.error > 1.0)
         if (results[worst].error <= 1.0 or few) and (lower := self._precision_of(outputs)) is not None:
             detail = f"its errors are those of products with operands in {FORMATS[lower]}"
-            return {"error": None, "detail": detail, "few": False}
+            return {"error": None, "detail": detail, "few": False, "pattern": ""}
         if self._verifying and self._family == "task":
             for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
                 distance = self.leeway[i].distance(output, wanted.reference)
                 self._verified[i] = max(self._verified[i], distance)
                 unlike = self.leeway[i].unlike(output, wanted.reference)
                 self._unlike[i] = max(self._unlike[i], unlike)
-        return {"error": _finite(results[worst].error), "detail": detail, "few": few}
+        wrong = named and not results[worst].error <= 1.0
+        pattern = self._pattern(worst, outputs) if wrong else ""
+        return {"error": _finite(results[worst].error), "detail": detail, "few": few, "pattern": pattern}
 
     def begin(self) -> None:
         """Compare outputs of a new candidate from now on, which is being verified."""
@@ -436,6 +442,19 @@ class Oracle:
                 if follows(zip(errors, shift, own, strict=True)):
                     return bits
         return None
+
+    def _pattern(self, position: int, outputs: Sequence[torch.Tensor]) -> str:
+        """Sentences on what is wrong with an output that is; "" where there is no telling."""
+
+        def products() -> str:
+            lower = self._precision_of(outputs)
+            return (
+                ""
+                if lower is None
+                else f"Its errors are those of products with operands in {FORMATS[lower]}."
+            )
+
+        return pattern_of(self.expected[position], outputs[position], products)
 
     def _with_rounded_products(self, bits: int) -> list[torch.Tensor]:
         if bits not in self._shifted:

@@ -41,12 +41,14 @@ def _warn_once(text: str) -> None:
 class CallComparison:
     """The oracle's word on one call; `error` is in units of the budget, None where not comparable.
 
-    `few`: whether so few elements are beyond their budgets that it may be chance.
+    `few`: whether so few elements are beyond their budgets that it may be chance. `pattern`: sentences
+    on what wrong elements have in common, where that shows.
     """
 
     error: float | None
     detail: str
     few: bool = False
+    pattern: str = ""
 
     @property
     def within_budget(self) -> bool:
@@ -357,7 +359,9 @@ class OracleClient:
         """Return the outputs of one call, which have the arity, shapes and dtypes of the reference's."""
         chosen = outputs[call]
         if len(chosen) != len(self.outputs):
-            raise Refused(Verdict.wrong_output, f"{len(chosen)} outputs, not {len(self.outputs)}")
+            raise Refused(
+                Verdict.wrong_output, f"forward gives {len(chosen)} outputs, not {len(self.outputs)}"
+            )
         for position, (got, wanted) in enumerate(zip(chosen, self.outputs, strict=True)):
             if _is_none(got.layout) and not _is_none(wanted):
                 reason = f"output {position} is None, not a tensor of shape {wanted.shape}"
@@ -365,11 +369,21 @@ class OracleClient:
             for what in ("shape", "dtype"):
                 a, b = getattr(got.layout, what), getattr(wanted, what)
                 if a != b:
-                    raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}")
+                    hint = _reshaped(a, b) if what == "shape" else ""
+                    raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}{hint}")
             if got.layout.overlaps and not self.overlap[position]:
                 reason = f"output {position} has elements that share memory: write each of them"
                 raise Refused(Verdict.wrong_output, reason)
         return chosen
+
+
+def _reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Say how a wrong shape comes by the wanted one, where the elements are as many."""
+    if [size for size in shape if size > 1] == [size for size in wanted if size > 1]:
+        return ": dimensions of size 1 are missing or left over (keepdim, squeeze)"
+    if sorted(shape) == sorted(wanted):
+        return ": the dimensions are in another order"
+    return ": as many elements; reshape it" if math.prod(shape) == math.prod(wanted) else ""
 
 
 def _is_none(layout: TensorLayout) -> bool:

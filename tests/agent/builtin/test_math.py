@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from kernelwright.agent.builtin.codegen.cpp.headers import TEMPLATES
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.jit import flags
+from kernelwright.kernelbench.jit.standard import MATH_HEADER
 
 pytestmark = pytest.mark.builds
 
-HEADER = (TEMPLATES / "math.h").read_text()
+HEADER = "#include <kernelwright/math.h>\nusing namespace kw;\n"
 SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3.4e38, -3.4e38, 1.0, -1.0, 88.8, -104.0]
 
 
@@ -130,7 +130,17 @@ def test_power(lib: jit.CppLibrary) -> None:
 def test_loops_over_every_function_are_vectorised(tmp_path: Path) -> None:
     names = [*(n for n in FUNCTIONS if n not in CALLS), "gelu_f32"]
     (tmp_path / "loops.cpp").write_text(HEADER + "".join(loop(name) for name in names))
-    words = ["g++", *flags.DEFAULT, "-fopt-info-vec", "-c", "loops.cpp", "-o", "loops.o"]
+    words = [
+        "g++",
+        *flags.DEFAULT,
+        "-isystem",
+        str(MATH_HEADER.parent.parent),
+        "-fopt-info-vec",
+        "-c",
+        "loops.cpp",
+        "-o",
+        "loops.o",
+    ]
     said = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
     lines = {line.split(":")[1] for line in said.splitlines() if "loop vectorized" in line}
     text = (tmp_path / "loops.cpp").read_text().splitlines()

@@ -107,6 +107,19 @@ def test_the_fastest_file_wins_whichever_is_submitted(endpoint: FakeEndpoint, da
     assert "speedup = 3.0" in database.attempts(TASK.id)[-1].candidate.source
 
 
+def test_a_seed_is_file_0_costs_no_round_and_wins_against_slower_files(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.say(calling(("measure", {"file": file(1.2)}), ("profile", {"number": 0})))
+    assert execute(database, endpoint.base_url, Pool(), rounds=1, seed=file(1.7))
+    [body] = endpoint.requests
+    assert "# The best file so far (file 0)" in body["messages"][1]["content"]
+    assert "1 of 1 timed files" in body["messages"][1]["content"]
+    attempts = database.attempts(TASK.id)
+    assert [a.candidate.origin for a in attempts] == ["seed", "round", "seed"]
+    assert attempts[-1].confirms and database.tasks()[0].stop_reason == "1 rounds"
+
+
 def test_a_wrong_file_is_not_submitted(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     endpoint.say(
         calling(("submit", {})),
@@ -382,12 +395,10 @@ def test_a_conversation_that_the_endpoint_finds_too_long_is_shortened_and_goes_o
 def test_an_answer_that_is_cut_in_a_call_is_told_to_be_brief(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
-    endpoint.say(
-        Reply("", calls=(("check", '{"file": "import tor'),), finish="length"),
-        calling(("submit", {"file": file(2.0)})),
-    )
+    cut = Reply("", calls=(("check", '{"file": "import tor'),), finish="length")
+    endpoint.say(cut, cut, calling(("submit", {"file": file(2.0)})))  # it is asked for more tokens once
     assert execute(database, endpoint.base_url, Pool())
-    [answer] = told(endpoint.requests[1])
+    [answer] = told(endpoint.requests[2])
     assert "not valid JSON" in answer and "cut off at the limit of tokens" in answer
 
 

@@ -1,6 +1,5 @@
 """Completions come through storms, breaks and silence, or fail in a way that says whether to try again."""
 
-import asyncio
 import json
 import time
 
@@ -9,36 +8,13 @@ import pytest
 from kernelwright.agent.llm.client import OpenAIModel
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import (
-    Completion,
     Endpoint,
-    Message,
     ModelAbsent,
-    ModelCall,
     ModelRefused,
     Sampling,
 )
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
-
-
-def call(text: str = "hello", **changes: object) -> ModelCall:
-    sampling = Sampling(model="m", max_tokens=1000)
-    messages = (Message(role="system", content="You write kernels."), Message(role="user", content=text))
-    return ModelCall(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
-
-
-def completed(server: FakeEndpoint, asked: ModelCall | None = None, **limits: float) -> Completion:
-    return many(server, [asked or call()], **limits)[0]
-
-
-def many(server: FakeEndpoint, calls: list[ModelCall], **limits: float) -> list[Completion]:
-    async def ask() -> list[Completion]:
-        model = OpenAIModel(Endpoint(base_url=server.base_url, **{"backoff_s": 0.02, **limits}))  # type: ignore[arg-type]
-        try:
-            return await asyncio.gather(*(model.complete(each) for each in calls))
-        finally:
-            await model.close()
-
-    return asyncio.run(ask())
+from tests.helpers.model_calls import call, completed, in_turn, many
 
 
 def test_a_streamed_answer_is_put_together(endpoint: FakeEndpoint) -> None:
@@ -65,6 +41,9 @@ def test_thoughts_in_the_answer_are_kept_apart(endpoint: FakeEndpoint) -> None:
     endpoint.say("<think>\nfirst\n</think>\n\nthe answer")
     completion = completed(endpoint)
     assert completion.text == "the answer" and completion.reasoning == "first"
+    endpoint.say("<think>a draft</think>\n")  # which is no answer, though nothing follows
+    completion = completed(endpoint)
+    assert completion.text == "" and completion.reasoning == "a draft"
 
 
 def test_cached_tokens_are_counted_and_missing_usage_is_estimated(endpoint: FakeEndpoint) -> None:
@@ -124,7 +103,7 @@ def test_a_broken_stream_is_asked_for_again_and_paid_for(endpoint: FakeEndpoint,
 
 
 def test_a_stream_without_an_end_is_a_broken_one(endpoint: FakeEndpoint) -> None:
-    endpoint.say(Reply("half an answ", finish=None), "whole")
+    endpoint.say(Reply("half an answ", finish=None, usage=None, is_ended=False), "whole")
     assert completed(endpoint).text == "whole"
 
 
@@ -174,10 +153,10 @@ def test_patience_ends(endpoint: FakeEndpoint) -> None:
 def test_what_will_not_pass_is_not_tried_again(
     endpoint: FakeEndpoint, fault: ErrorResponse, error: type
 ) -> None:
-    endpoint.say(fault)
-    with pytest.raises(error, match=fault.message):
-        completed(endpoint)
-    assert len(endpoint.requests) == 1
+    endpoint.say("ok", fault)
+    found = in_turn(endpoint, [call(), call("another")])
+    assert type(found[1]) is error and fault.message in str(found[1])
+    assert len(endpoint.requests) == 2
 
 
 def test_nobody_there() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from kernelwright.agent.llm.fake_endpoint import FakeEndpoint, Reply
 from kernelwright.results.store.database import RunDatabase
-from tests.agent.llm.test_run_of_many_tasks import ONE_CALL_USD, carried_out, judged, says
 from tests.helpers.anywhere import TARGET
+from tests.helpers.model_runs import ONE_CALL_USD, carried_out, judged, says
 
 TASKS = 4
 MAX_USD = 15.5 * ONE_CALL_USD

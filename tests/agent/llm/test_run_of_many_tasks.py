@@ -1,176 +1,35 @@
 """Many tasks at a time with a model over real HTTP; evaluations are scripted, so that these take no time."""
 
-import json
 import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
-from kernelwright.agent.llm.model import Endpoint
-from kernelwright.agent.llm.session import ModelSession
-from kernelwright.agent.progress import RunProgress
-from kernelwright.agent.run import Run
-from kernelwright.kernelbench.evaluator import TimingLock
-from kernelwright.kernelbench.options import build
+from kernelwright.agent.llm.model import EndpointUnusable
 from kernelwright.kernelbench.records import (
     Candidate,
-    Environment,
     Evaluation,
-    Interval,
-    Speedup,
     Stages,
     Task,
-    Timing,
     Verdict,
-    Work,
 )
-from kernelwright.profiling.records import Profile
-from kernelwright.profiling.roofline import roofline
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
 from tests.helpers.anywhere import TARGET
-
-KERNEL = "from kernelwright import jit\nlib = jit.compile_cpp('')\nclass ModelNew:\n    speedup = {}\n"
-ONE_CALL_USD = (100 * 2.0 + 50 * 8.0) / 1e6  # as the server counts, at the price of MODEL
-MODEL = "gpt-4.1"
-
-
-class Pool:
-    """Believes what a candidate says of its speedup, after `seconds`; one without any has cheated."""
-
-    def __init__(self, seconds: float = 0.0, eager_shares: Mapping[str, float] | None = None) -> None:
-        self.target, self.seconds, self.timing_lock = TARGET, seconds, TimingLock()
-        self.evaluated: list[str] = []
-        self.eager_shares = eager_shares or {}
-
-    def eager_share(self, task: Task) -> float | None:
-        return self.eager_shares.get(task.id)
-
-    def audit(self, task: Task) -> list[str]:
-        return []
-
-    def work(self, task: Task) -> Work:
-        return Work(input_bytes=1 << 20, weight_bytes=0, output_bytes=1 << 20, flops=0)
-
-    def profile(
-        self, task: Task, candidate: Candidate, evaluation: Evaluation, *_: object, **__: object
-    ) -> Profile | None:
-        return roofline(self.work(task), evaluation.target, evaluation)
-
-    def evaluate(self, task: Task, candidate: Candidate, *_: object) -> Evaluation:
-        time.sleep(self.seconds)
-        self.evaluated.append(task.id)
-        said = re.search(r"speedup = ([\d.]+)", candidate.source)
-        if said is None:
-            return self._found(task, candidate, Verdict.cheating, "its outputs are those of an earlier call")
-        speedup = float(said.group(1))
-        found = Interval(median=speedup, low=speedup * 0.99, high=speedup * 1.01)
-        took = Interval(median=1e6 / speedup, low=0.99e6 / speedup, high=1.01e6 / speedup)
-        timing = Timing(candidate_us=took, calls_per_block=1, rounds=1)
-        return self._found(task, candidate, Verdict.correct, "", timing, Speedup(eager=found))
-
-    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
-        return self._found(task, candidate, Verdict.build_error, reason)
-
-    def ask(self, task: Task, do: Any, client: str) -> Future[Any]:
-        raise AssertionError("the builtin coder is not asked")
-
-    def abort(self) -> None:
-        pass
-
-    def _found(
-        self, task: Task, candidate: Candidate, verdict: Verdict, reason: str,
-        timing: Timing | None = None, speedup: Speedup | None = None,
-    ) -> Evaluation:  # fmt: skip
-        tried = verdict is not Verdict.build_error
-        return Evaluation(
-            task=task.id, candidate=candidate.sha256, target=TARGET, verdict=verdict, reason=reason,
-            timing=timing, speedup=speedup, stages=Stages(total_s=1.0 if tried else 0.0),
-            environment=Environment(sandbox=()),
-        )  # fmt: skip
-
-
-def says(speedup: float | str) -> str:
-    return f"```python\n{KERNEL.format(speedup)}```"
-
-
-def judged(prompt: str) -> str:
-    found = re.search(r"^- bandwidth_share = (\S+)", prompt, re.MULTILINE)
-    if found is None:
-        return json.dumps({"critical_issue": "i", "why": "w", "minimal_fix": "f"})
-    evidence = [{"metric": "bandwidth_share", "value": float(found.group(1))}]
-    return json.dumps(
-        {"bottleneck": "b", "technique": "vectorize", "method": "m", "plan": "p", "evidence": evidence,
-         "predicted_gain": 1.5}
-    )  # fmt: skip
-
-
-class Better:
-    """A model whose kernels of a task are faster and faster."""
-
-    def __init__(self, latency_s: float = 0.0) -> None:
-        self.latency_s = latency_s
-        self.written: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, body: dict[str, Any], number: int) -> Reply | ErrorResponse | RawResponse:
-        system, user = (message["content"] for message in body["messages"][:2])
-        if "`ModelNew`, which" not in system:
-            return Reply(judged(user), latency_s=self.latency_s)
-        [task] = re.findall(r"^# The task: (\S+)$", user, re.MULTILINE)
-        with self._lock:
-            count = self.written[task] = self.written.get(task, 0) + 1
-        return Reply(says(count), latency_s=self.latency_s)
+from tests.helpers.model_runs import KERNEL, ONE_CALL_USD, Better, Pool, carried_out, judged
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[RunDatabase]:
     with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as made:
         yield made
-
-
-class Heard(RunProgress):
-    """Keeps what is said."""
-
-    def __init__(self, lines: list[str] | None) -> None:
-        self.say = (lines if lines is not None else []).append  # type: ignore[method-assign]
-
-
-def carried_out(
-    database: RunDatabase,
-    server: FakeEndpoint,
-    tasks: int = 1,
-    pool: Pool | None = None,
-    at_once: int = 16,
-    said: list[str] | None = None,
-    **options: Any,
-) -> bool:
-    for number in range(tasks):
-        source = f"class Model:\n    def forward(self, x):\n        return torch.softmax(x, {number})\n"
-        database.add_task(Task(id=f"file:{number}", level=1, source=source))
-    pool = pool or Pool()
-    asked = {
-        "coder": "llm",
-        "model": MODEL,
-        "reply_tokens": 100,
-        "language": ("cpp",),
-        "tasks_at_once": at_once,
-    }
-    config = build(RunConfig, asked | options)
-    roles = config.model.roles()
-    assert roles is not None
-    terms = config.terms(Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0))
-    with ModelSession.asking(roles, terms, database, pool.timing_lock) as models:
-        return Run(config, database, pool, models, progress=Heard(said)).execute()  # type: ignore[arg-type]
 
 
 def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
@@ -223,7 +82,8 @@ def test_a_model_that_always_cheats_earns_nothing_and_all_of_it_is_kept(
 
     def cheat(body: dict[str, Any], number: int) -> Reply:
         if "`ModelNew`, which" in body["messages"][0]["content"]:
-            return Reply(f"```python\n{KERNEL.format('forged')}# {next(numbers)}\n```")
+            forged = KERNEL.format('"forged"')
+            return Reply(f"```python\n{forged}# {next(numbers)}\n```")
         return Reply(judged(body["messages"][1]["content"]))
 
     endpoint.script = cheat
@@ -295,6 +155,24 @@ def test_a_task_has_its_own_limit_of_evaluations(endpoint: FakeEndpoint, databas
     assert all(database.attempts(f"file:{n}")[-1].confirms for n in range(3))
 
 
+def test_minutes_are_kept_for_the_winners_of_all_tasks_that_were_begun(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    """An evaluation says that it takes 100 s, so a winner is taken to need 300: four of them more than 1000."""
+
+    class Slow(Pool):
+        def evaluate(self, *arguments: Any) -> Evaluation:
+            return super().evaluate(*arguments).model_copy(update={"stages": Stages(total_s=100.0)})
+
+    endpoint.script, said = Better(), list[str]()
+    limits = {"max_minutes": 1000 / 60, "max_usd": 100.0}
+    assert not carried_out(database, endpoint, 6, Slow(), at_once=1, said=said, rounds=2, **limits)
+    begun = [task for task in database.tasks() if task.state is TaskState.done]
+    assert len(begun) == 4 and all(database.attempts(task.task.id)[-1].confirms for task in begun)
+    over = "16.6667 minutes are over, or kept to confirm winners"
+    assert begun[0].stop_reason == over and sum(f"not begun, {over}" in line for line in said) == 2
+
+
 def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     endpoint.script = Better()
     # An evaluation says that it took a second, whatever it waited for.
@@ -320,6 +198,47 @@ def test_an_endpoint_that_does_not_know_us_leaves_tasks_for_later_and_nothing_is
     assert verdicts(database) == ["correct"] * 4
     paid = [call.request_sha256 for call in database.llm_calls() if call.completion_tokens]
     assert len(paid) == len(set(paid)) == 5 and paid[: len(before)] == before
+
+
+def test_an_endpoint_that_answers_no_more_ends_the_run_and_leaves_all_tasks_pending(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    better = Better()
+    endpoint.script = lambda body, number: (
+        better(body, number) if number < 4 else ErrorResponse(402, "Insufficient credits")
+    )
+    started = time.monotonic()
+    with pytest.raises(EndpointUnusable, match="Insufficient credits"):
+        carried_out(database, endpoint, tasks=30, at_once=4, rounds=3)
+    assert time.monotonic() - started < 10 and len(endpoint.requests) <= 4 + 3 + 4
+    assert {entry.state for entry in database.tasks()} == {TaskState.pending}
+    assert not any("build_error" in verdicts(database, f"file:{n}") for n in range(30))
+    endpoint.script = better
+    assert carried_out(database, endpoint, rounds=3, at_once=8)
+    assert all(verdicts(database, f"file:{n}") == ["correct"] * 4 for n in range(30))
+
+
+def test_a_parameter_that_is_refused_costs_a_request_and_no_round(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    better, message = Better(), "Invalid max_tokens value, the valid range of max_tokens is [1, 80]"
+    endpoint.script = lambda body, number: (
+        ErrorResponse(400, message) if body["max_tokens"] > 80 else better(body, number)
+    )
+    said: list[str] = []
+    assert carried_out(database, endpoint, tasks=3, at_once=1, said=said, rounds=3)
+    assert all(verdicts(database, f"file:{n}") == ["correct"] * 4 for n in range(3))
+    assert len(endpoint.requests) == 1 + 3 * 5
+
+
+def test_an_endpoint_that_refuses_everything_ends_a_run_at_its_first_call(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.say(ErrorResponse(422, body={"detail": "this service is for members"}))
+    with pytest.raises(EndpointUnusable, match="for members"):
+        carried_out(database, endpoint, tasks=20, at_once=1, rounds=3)
+    assert {entry.state for entry in database.tasks()} == {TaskState.pending}
+    assert not database.attempts("file:0") and len(endpoint.requests) == 1
 
 
 def test_an_interrupt_ends_all_tasks_at_once_and_nothing_is_lost(
@@ -351,7 +270,7 @@ def test_a_failure_without_a_word_ends_no_run(endpoint: FakeEndpoint, database: 
 
     endpoint.script = Better()
     assert carried_out(database, endpoint, pool=Silent(), rounds=2)
-    assert verdicts(database) == ["runtime_error"] * 2
+    assert verdicts(database) == ["runtime_error"] * 8  # two rounds, three repairs each
 
 
 def test_what_one_task_learns_others_are_told_unless_that_is_switched_off(

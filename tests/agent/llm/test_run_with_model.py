@@ -14,7 +14,7 @@ import pytest
 from kernelwright import cli
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import RecordedAttempt
+from kernelwright.results.store.records import RecordedAttempt, TaskState
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 
@@ -84,12 +84,23 @@ def is_coder(body: dict[str, Any]) -> bool:
     return "`ModelNew`, which" in body["messages"][0]["content"]
 
 
+def is_preflight(body: dict[str, Any]) -> bool:
+    return '{"ready": true}' in body["messages"][-1]["content"]
+
+
+def asked(endpoint: FakeEndpoint) -> list[dict[str, Any]]:
+    """All requests but those of preflights."""
+    return [body for body in endpoint.requests if not is_preflight(body)]
+
+
 def coding(endpoint: FakeEndpoint, *replies: str | ErrorResponse | Reply) -> None:
     """The coder says one reply after the other; the judge what it should."""
     said = 0
 
     def script(body: dict[str, Any], number: int) -> Reply | ErrorResponse:
         nonlocal said
+        if is_preflight(body):
+            return Reply('{"ready": true}')
         if is_coder(body):
             reply = replies[min(said, len(replies) - 1)]
             said += 1
@@ -144,7 +155,7 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     out = tmp_path / "out"
     words, environment = command(home, endpoint, task, *MODEL, "--rounds", 3, "--out", out)
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while sum(map(is_coder, endpoint.requests)) < 2:
+    while sum(map(is_coder, asked(endpoint))) < 2:
         assert process.poll() is None
         time.sleep(0.01)
     time.sleep(1.0)  # its answer is there, and is being evaluated
@@ -155,18 +166,20 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     with RunDatabase.open(out, read_only=True) as database:
         budget = database.settings["budget"]
     assert isinstance(budget, dict) and budget["max_usd"] == 5  # from now on
-    assert len(endpoint.requests) == 6
+    assert len(asked(endpoint)) == 6
     summary = json.loads(done.stdout)
     tried = attempts(out)
     assert [str(a.evaluation.verdict) for a in tried] == ["wrong_output", "correct", "correct", "correct"]
     assert tried[-1].confirms and "omp parallel" in tried[-1].candidate.source
-    assert summary["llm_calls"] == 6 and summary["correct"] == 1
-    assert summary["usd"] == pytest.approx(6 * (100 * 2.0 + 50 * 8.0) / 1e6)
+    assert (
+        summary["llm_calls"] == len(endpoint.requests) == 8 and summary["correct"] == 1
+    )  # and two preflights
+    assert summary["usd"] == pytest.approx(8 * (100 * 2.0 + 50 * 8.0) / 1e6)
     assert tried[1].advice is not None and tried[1].advice.bottleneck == "tanh is missing"
     assert tried[1].candidate.parents == (tried[0].candidate.sha256,)
     assert tried[2].advice is not None and tried[2].advice.predicted_gain == 1.8
     assert set(tried[2].advice.evidence) == {"bandwidth_share"}
-    [told] = [body for body in endpoint.requests if len(body["messages"]) > 2]
+    [told] = [body for body in asked(endpoint) if len(body["messages"]) > 2]
     assert "unknown metric 'l2_hit_rate'" in told["messages"][-1]["content"]
     assert tried[2].advice.about == tried[1].candidate.sha256
     last = [body for body in endpoint.requests if is_coder(body)][-1]["messages"][1]["content"]
@@ -179,7 +192,7 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
 
     replayed = run(home, endpoint, "--replay", out, "--out", tmp_path / "again", "--json")
     assert replayed.returncode == 0 and "The same decisions" in replayed.stderr, replayed.stderr
-    assert len(endpoint.requests) == 6 and json.loads(replayed.stdout)["llm_calls"] == 0
+    assert len(asked(endpoint)) == 6 and json.loads(replayed.stdout)["llm_calls"] == 0
     assert [a.evaluation for a in attempts(tmp_path / "again")] == [a.evaluation for a in tried]
 
 
@@ -207,9 +220,27 @@ def test_whatever_the_model_does_the_run_goes_on(
     assert verdicts[4] in ("wrong_output", "cheating") and verdicts[5] == "correct"
     assert verdicts[6] == "build_error" and "repeats the file of round 5" in tried[6].evaluation.reason
     assert tried[0].evaluation.reason == "the reply is empty"
-    asked = [body["messages"] for body in endpoint.requests if is_coder(body)]
-    assert any("no kernels of its own" in messages[-1]["content"] for messages in asked)
+    coder = [body["messages"] for body in asked(endpoint) if is_coder(body)]
+    assert any("no kernels of its own" in messages[-1]["content"] for messages in coder)
     assert json.loads(done.stdout)["correct"] == 1
+
+
+@pytest.mark.slow
+def test_a_run_whose_credit_is_exhausted_says_so_and_how_to_go_on(
+    endpoint: FakeEndpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    exhausted = ErrorResponse(402, "Insufficient credits")
+    coding(endpoint, exhausted)
+    others = [tmp_path / f"{number}.py" for number in range(3)]
+    for number, path in enumerate(others):
+        path.write_text(TASK.replace("128", str(128 + number)))
+    out = tmp_path / "out"
+    done = run(home, endpoint, *others, *MODEL, "--rounds", 1, "--out", out)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    *_, how, error = done.stderr.strip().splitlines()
+    assert f"--resume {out}" in how and "Insufficient credits" in error, done.stderr
+    with RunDatabase.open(out, read_only=True) as database:
+        assert {entry.state for entry in database.tasks()} == {TaskState.pending}
 
 
 @pytest.mark.slow
@@ -237,6 +268,9 @@ CANNOT = {
     "another_judge": (("--coder", "llm", "--judge", "rules", "--model", "m"), "--judge llm"),
     "cuda_on_a_cpu": (("--coder", "llm", "--model", "m", "--language", "cuda"), "cpp, triton"),
     "no_price": (("--coder", "llm", "--model", "nobody-knows", "--max-usd", "1"), "--prices"),
+    "a_price_of_one_number": (("--coder", "llm", "--model", "m", "--price", "2"), "such as 2/8"),
+    "a_body_that_is_none": (("--coder", "llm", "--model", "m", "--extra-body", "top_p=1"), "not a JSON object"),
+    "nobody_there": (("--coder", "llm", "--model", "m", "--retry-limit", "0.2"), "http://127.0.0.1:1/v1 cannot be used"),
     "too_hot": (("--coder", "llm", "--model", "m", "--temperature", "7"), "temperature"),
     "one_evaluation": (("--max-evaluations", "1"), "use at least 2"),
     "no_time": (("--max-minutes-per-task", "0"), "use more than 0"),

@@ -1,4 +1,4 @@
-"""What a model is told of a task: the hardware, the goal, where eager's time goes, what has been tried."""
+"""Prompts tell of the hardware, the goal, where eager spends its time, and what has been tried."""
 
 from kernelwright.agent.llm.coder import idea_of
 from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
@@ -88,7 +88,13 @@ def test_off_a_gpu_the_chips_that_are_built_for_are_described_and_not_the_cpu() 
     target = TARGET.model_copy(update={"chips": ("sm_80", "sm_90")})
     situation = Situation(BF16, target, PRODUCT)
     lines = situation.hardware("cuda")
-    assert "A100" in lines[0] and "H100" in lines[1] and "132 SMs" in lines[1] and "emulation" in lines[2]
+    assert (
+        "A100" in lines[0]
+        and "H100" in lines[1]
+        and "132 SMs" in lines[1]
+        and "emulation" in lines[2]
+        and "PTX" in lines[3]
+    )
     assert not any(f"{TARGET.fingerprint.threads} threads, last-level" in line for line in lines)
     goal = situation.goal("cuda", [attempt(Verdict.correct, 50)])
     assert goal[1].endswith("10 MB at least: 2.985 us at the published peaks of sm_90.")

@@ -135,6 +135,50 @@ def test_a_run_is_replayed_with_its_failures(database: RunDatabase) -> None:
         ask(replayed, call("c"))
 
 
+class Limited:
+    """Needs so many tokens for its answer, and is cut where it may have fewer."""
+
+    def __init__(self, tokens: int, then: ModelError | None = None) -> None:
+        self.tokens, self.then = tokens, then
+        self.limits: list[int] = []
+
+    async def complete(self, call: ModelCall) -> Completion:
+        limit = call.sampling.max_tokens
+        self.limits.append(limit)
+        if self.then is not None and len(self.limits) > 1:
+            raise self.then
+        used = min(self.tokens, limit)
+        finish = "stop" if self.tokens <= limit else "length"
+        usage = Usage(prompt_tokens=0, completion_tokens=used)
+        return Completion(text="x" * used, finish=finish, usage=usage, seconds=0.5, limit=limit)
+
+
+def test_an_answer_that_is_cut_is_asked_for_once_more_with_twice_the_length(database: RunDatabase) -> None:
+    model = Limited(150)
+    stored = StoredModel(model, database, budget())
+    assert ask(stored, call("a")) == ["x" * 150] and model.limits == [100, 200]
+    assert ask(stored, call("b")) == ["x" * 150] and model.limits == [100, 200, 200], "which it then has"
+    assert [record.completion_tokens for record in database.llm_calls()] == [100, 150, 150]
+    assert ask(ReplayedModel(database.llm_calls()), call("a")) == ["x" * 150]
+    assert ask(StoredModel(Scripted("other"), database, budget()), call("a")) == ["x" * 150]
+
+
+def test_an_answer_that_is_longer_still_stays_cut(database: RunDatabase) -> None:
+    model = Limited(1000)
+    stored = StoredModel(model, database, budget())
+    assert ask(stored, call("a")) == ["x" * 200] and ask(stored, call("b")) == ["x" * 200]
+    assert model.limits == [100, 200] * 2
+
+
+def test_a_cut_answer_is_kept_where_no_longer_one_comes(database: RunDatabase) -> None:
+    refused = StoredModel(Limited(1000, ModelRefused("too long")), database, budget())
+    assert ask(refused, call("a")) == ["x" * 100]
+    assert ask(ReplayedModel(database.llm_calls()), call("a")) == ["x" * 100]
+    model = Limited(1000)
+    poor = StoredModel(model, database, budget(usd=0.0015))  # $0.001 a hundred tokens, of which one is spent
+    assert ask(poor, call("b")) == ["x" * 100] and model.limits == [100]
+
+
 CHANGES: dict[str, Callable[[ModelCall], ModelCall]] = {
     "text": lambda c: call("write!"),
     "sample": lambda c: call(sample=1),

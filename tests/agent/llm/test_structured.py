@@ -1,14 +1,17 @@
 """A reply that should be a record is one, after one more try at most."""
 
 import asyncio
+import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
 from kernelwright.agent.llm.client import OpenAIModel
 from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
 from kernelwright.agent.llm.model import Endpoint, Message, ModelCall, ReplyUnusable, Sampling
-from kernelwright.agent.llm.structured import ask, strict_schema
+from kernelwright.agent.llm.structured import _read, ask, strict_schema
 from kernelwright.kernelbench.records import Record
 
 
@@ -41,7 +44,21 @@ def asked(server: FakeEndpoint, objection=lambda _: None) -> Verdict:
 
 @pytest.mark.parametrize(
     "reply",
-    [GOOD, f"Sure.\n```json\n{GOOD}\n```\nDone.", f"{{not it}} {GOOD} {{}}", f"<think>{{}}</think>{GOOD}"],
+    [
+        GOOD,
+        f"Sure.\n```json\n{GOOD}\n```\nDone.",
+        f"{{not it}} {GOOD} {{}}",
+        f"<think>{{}}</think>{GOOD}",
+        f'It is launched with {{"BLOCK": 128}}.\n{GOOD}',
+        f"{GOOD.replace('memory', 'a first thought')}\nNo:\n{GOOD}",
+        f"{GOOD.replace('memory', '...')}\n{GOOD}",
+        f"{GOOD}\nin the form of\n{GOOD.replace('memory', '<text>')}",
+        f"maybe {GOOD.replace('memory', 'a draft')} </think>\n{GOOD}",
+        f'{{"answer": {GOOD}}}',
+        f"[{GOOD}]",
+        GOOD[:-1] + ', "confidence": 0.9}',
+        GOOD.replace("3}", "3,},\n"),
+    ],
 )
 def test_a_record_is_found_in_a_reply(endpoint: FakeEndpoint, reply: str) -> None:
     endpoint.say(reply)
@@ -58,6 +75,10 @@ def test_a_record_is_found_in_a_reply(endpoint: FakeEndpoint, reply: str) -> Non
         ('{"bottleneck": "memory"}', "gain: Field required"),
         ('{"bottleneck": "memory", "gain": "much"}', "gain: "),
         ('{"bottleneck": "memory", "gain": 1.5', "no JSON object"),
+        (f"<think>{GOOD}", "no JSON object"),
+        (GOOD.replace("memory", "..."), "bottleneck: a placeholder instead of an answer"),
+        ('{"bottleneck": "memory"} and {"BLOCK": 3}', "gain: Field required"),
+        (json.dumps(strict_schema(Verdict)), "bottleneck: Input should be a valid string"),
         ("", "no JSON object"),
     ],
 )
@@ -68,6 +89,19 @@ def test_one_that_is_none_is_sent_back_once(endpoint: FakeEndpoint, reply: str, 
     assert second["messages"][0] == first["messages"][0]
     assert second["messages"][1] == {"role": "assistant", "content": reply or "(nothing)"}
     assert words in second["messages"][2]["content"]
+
+
+def test_line_breaks_in_texts_and_commas_before_brackets_in_them_are_kept(endpoint: FakeEndpoint) -> None:
+    endpoint.say(GOOD.replace("memory", "loads [a, ],\nthen stores"))
+    assert asked(endpoint).bottleneck == "loads [a, ],\nthen stores"
+
+
+@given(
+    st.text() | st.lists(st.sampled_from([*'{}[]",:\\ ', "\n", '"gain"', "1", GOOD, "<think>"])).map("".join)
+)
+def test_any_text_gives_a_record_or_a_reason(text: str) -> None:
+    record, reason = _read(text, Verdict, lambda _: None)
+    assert (record is None) == bool(reason)
 
 
 def test_two_are_enough(endpoint: FakeEndpoint) -> None:

@@ -86,12 +86,12 @@ from torch import nn
 from kernelwright.jit import compile_cpp
 
 SOURCE = r"""
-#include <cmath>
+#include <kernelwright/math.h>
 #include <cstdint>
 extern "C" void sigmoids(const float* const* in, float* const* out, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-        out[0][i] = 1.0f / (1.0f + std::exp(-in[0][i]));
-        out[1][i] = 1.0f / (1.0f + std::exp(-in[0][i] - in[1][i]));
+        out[0][i] = kw::sigmoid_f32(in[0][i]);
+        out[1][i] = kw::sigmoid_f32(in[0][i] + in[1][i]);
     }
 }
 """

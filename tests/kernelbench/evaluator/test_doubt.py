@@ -17,6 +17,7 @@ from kernelwright.kernelbench.records import Verdict
 
 RIGHT, DOUBTFUL = CallComparison(0.4, ""), CallComparison(1.2, "1 of 400000 elements differ", True)
 FAMILIES = ("task", "heavy_tailed", "perturbed")
+ORDERS = ("task, heavy_tailed", "heavy_tailed, task")  # it is drawn
 WORKER: Any = None
 SCAN = """
 import torch
@@ -96,6 +97,21 @@ def test_more_than_that_is_wrong_at_once(wrong: CallComparison) -> None:
     assert refusal.value.verdict is Verdict.wrong_output
 
 
+def test_the_reason_says_where_the_candidate_was_right_and_what_is_wrong() -> None:
+    wrong = CallComparison(7.0, "4 of 9 elements differ", False, "All wrong elements are at index 3.")
+    said = []
+    for family in ("perturbed", "task"):
+        draws = {"task": [RIGHT], "heavy_tailed": [RIGHT], "perturbed": [RIGHT]} | {family: [wrong]}
+        with pytest.raises(Refused) as refusal:
+            verify(session(draws), WORKER)
+        said.append(refusal.value.reason)
+    numbers = "4 of 9 elements differ; at worst 7 times the error budget. All wrong elements are at index 3."
+    before = [f"family perturbed (right before on {order}): " for order in ORDERS]
+    assert said[0] in [start + numbers for start in before]
+    first = [f"family task ({how}): " for how in ("the first that was tried", "right before on heavy_tailed")]
+    assert said[1] in [start + numbers for start in first]
+
+
 def test_one_of_two_calls_that_is_far_off_is_never_cleared() -> None:
     far = CallComparison(None, "NaN", False)
     cases = (((DOUBTFUL, far), Verdict.wrong_output), ((far, RIGHT), Verdict.nondeterministic))
@@ -111,7 +127,9 @@ def test_one_of_two_calls_that_is_far_off_is_never_cleared() -> None:
         one.run = twice
         with pytest.raises(Refused) as refusal:
             verify(one, WORKER)
-        assert refusal.value.verdict is verdict
+        assert refusal.value.verdict is verdict and refusal.value.reason.endswith(
+            ": NaN"
+        )  # of the worse call
 
 
 def test_doubts_in_many_families_are_no_chance() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.errors import MissingPrerequisite
-from kernelwright.kernelbench.jit import openmp
+from kernelwright.kernelbench.jit import openmp, standard
 from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.library import build
 
@@ -80,6 +80,38 @@ def test_only_the_compilers_headers_may_be_included(tmp_path: Path):
     (tmp_path / "mine.h").write_text("#define VALUE 1\n")
     with pytest.raises(jit.BuildError, match=r"only the compiler's own headers.*mine\.h"):
         jit.compile_cpp(f'#include "{tmp_path}/mine.h"\nextern "C" int f() {{ return VALUE; }}')
+
+
+SIGMOID = r"""
+#include <kernelwright/math.h>
+static float exp_f32(float x) { return x; }
+static int bits_of = 1;
+extern "C" void f(const float* x, float* y, long n) {
+    for (long i = 0; i < n; ++i) y[i] = kw::sigmoid_f32(exp_f32(x[i])) * bits_of;
+}
+"""
+
+
+def test_the_math_header_leaves_a_kernels_own_names_alone():
+    x = torch.linspace(-100, 100, 1001)
+    y = torch.empty_like(x)
+    jit.compile_cpp(SIGMOID).f(x, y, 1001)
+    torch.testing.assert_close(y, x.sigmoid())
+
+
+def test_an_error_below_the_math_header_names_the_kernels_own_line():
+    with pytest.raises(jit.BuildError, match=r"kernel\.cpp:6:.*'sigmoid_f32' was not declared"):
+        jit.compile_cpp(SIGMOID.replace("kw::", ""))
+
+
+def test_another_math_header_is_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    before, _ = build(SIGMOID, (), BuildCache(), 60)
+    header = tmp_path / "kernelwright" / "math.h"
+    header.parent.mkdir()
+    header.write_text(standard.MATH_HEADER.read_text() + "// changed\n")
+    monkeypatch.setattr(standard, "MATH_HEADER", header)
+    after, _ = build(SIGMOID, (), BuildCache(), 60)
+    assert before.parent != after.parent
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ SOURCE = """
 extern "C" void f(const float* x, float* y) { *y = std::min(std::exp(*x), 2.0f); }
 """
 
+OF_MATH = tuple(
+    sorted(
+        {"algorithm", "cmath", "cstdint", "cstring", "limits"}
+        | ({"immintrin.h"} if os.uname().machine == "x86_64" else set())
+    )
+)
+
 
 @pytest.mark.parametrize(
     ("begin", "names"),
@@ -36,6 +43,8 @@ extern "C" void f(const float* x, float* y) { *y = std::min(std::exp(*x), 2.0f);
         ("/* one line */\n#pragma once\n", ("algorithm", "cmath")),
         ("#include <immintrin.h>\n", ("algorithm", "cmath", "immintrin.h")),
         ("#include <immintrin.h>\n#include <unheard_of>\n", ("immintrin.h",)),
+        ("#include <map>\n#include <kernelwright/math.h>\n", (*OF_MATH, "map")),
+        ("#ifdef X\n#include <kernelwright/math.h>\n#endif\n", ()),
         ("#define NAN 0\n", ()),
         ('#pragma GCC optimize("O0")\n', ()),
         ("/* #include <map>\n*/\n", ()),

@@ -56,6 +56,17 @@ def test_its_own_tests_pass_without_kernelwright(exported: Path) -> None:
     assert not any("import kernelbench" in text or "from kernelbench" in text for text in files)
 
 
+def test_a_kernel_that_includes_the_math_header_needs_no_header(exported: Path) -> None:
+    sources = [path.read_text() for path in (exported / "fused").rglob("*.py")]
+    assert any("#include <kernelwright/math.h>" in source for source in sources)
+    assert not list(exported.rglob("math.h"))
+    test = "import torch; from fused.sigmoids.kernel import ModelNew; x, y = torch.randn(2, 100)\n"
+    test += (
+        "made = ModelNew()(x, y); torch.testing.assert_close(list(made), [x.sigmoid(), (x + y).sigmoid()])"
+    )
+    python(exported, "-c", test)
+
+
 def test_metadata_says_where_it_comes_from(exported: Path) -> None:
     metadata = json.loads((exported / "fused" / "metadata.json").read_text())
     norm, sigmoids = metadata["kernels"]

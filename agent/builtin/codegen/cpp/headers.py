@@ -3,12 +3,10 @@
 import re
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import Kernel, linked
 from kernelwright.agent.builtin.codegen.cpp.types import SUFFIX
-
-TEMPLATES = Path(__file__).parent / "templates"
+from kernelwright.kernelbench.jit.standard import MATH_HEADER
 
 _DEFINED = re.compile(r"static inline \w+ (\w+)\(")
 _TYPES = {suffix: ctype for ctype, suffix in SUFFIX.items() if ctype != "float"}
@@ -16,7 +14,7 @@ _TYPES = {suffix: ctype for ctype, suffix in SUFFIX.items() if ctype != "float"}
 
 @cache
 def _blocks() -> dict[str, str]:
-    text = (TEMPLATES / "math.h").read_text()
+    text = MATH_HEADER.read_text()
     found = {}
     for block in re.split(r"\n\n(?!\s)", text):
         match = _DEFINED.search(block)

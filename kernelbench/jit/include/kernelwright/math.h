@@ -1,14 +1,18 @@
 // Elementary functions for float, free of branches and tables, so that a compiler vectorises the loops
-// that call them. They need no -ffast-math: NaN, infinities and denormals behave as in <cmath>.
+// that call them: #include <kernelwright/math.h> in a source of jit.compile_cpp, kw::exp_f32(x) in a loop. They
+// need no -ffast-math: NaN, infinities and denormals behave as in <cmath>.
 // The largest errors over the whole float range are stated in units in the last place and tested.
+#pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#if defined(__AVX__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+namespace kw {
 
 static inline int32_t bits_of(float x) {
     int32_t i;
@@ -451,3 +455,5 @@ static inline float unranked_down(int64_t rank) {
 }
 
 static inline int64_t place_of(int64_t rank) { return 4294967295 - (rank & 4294967295); }
+
+}  // namespace kw

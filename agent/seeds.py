@@ -1,0 +1,57 @@
+"""Seeds: kernels that are there before a model is asked. A task's winner is never slower than its seed."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.agent.protocols import Coder, NoSeed
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.parsing import parsed
+from kernelwright.kernelbench.records import Candidate, Task
+
+
+@dataclass(frozen=True)
+class BuiltinSeed:
+    """The first kernel of the builtin coder."""
+
+    coder: Coder
+
+    def __call__(self, task: Task) -> Candidate:
+        """Return the seed. Raises NoSeed where the builtin coder would submit the reference itself."""
+        candidate = self.coder.propose(task, (), None)
+        if candidate.language == "torch":
+            said = ast.get_docstring(parsed(candidate.source)) or "nothing is gained by kernels"
+            raise NoSeed(said.partition(": ")[2].rstrip(".") or said)
+        return candidate.model_copy(update={"origin": "seed"})
+
+
+@dataclass(frozen=True)
+class FileSeed:
+    """A kernel that the user has."""
+
+    source: str
+
+    def __call__(self, task: Task) -> Candidate:
+        language = language_of(self.source)
+        return Candidate(source=self.source, language=language, author="file", origin="seed")
+
+
+def read_seed(path: Path) -> str:
+    """Return the source of a seed. Raises UsageError if the file does not define ModelNew with kernels."""
+    flag = f"--seed {path}"
+    if path.suffix != ".py":
+        raise UsageError(f"{flag} is no seed", "give builtin, none, or a .py file that defines ModelNew")
+    try:
+        source = path.read_text()
+        tree = parsed(source)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{flag} cannot be read: {error}", "give a Python file") from None
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    if "ModelNew" not in names:
+        raise UsageError(
+            f"{flag} defines no class ModelNew", "wrap the kernel in ModelNew, as in the reference"
+        )
+    if language_of(source) == "torch":
+        raise UsageError(f"{flag} has no kernels of its own", "give a file with Triton, CUDA or C++ kernels")
+    return source
