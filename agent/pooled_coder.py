@@ -38,6 +38,30 @@ class PooledBuiltinCoder:
         advice = fallback_advice(best, history) if best.candidate.schedule else None
         return self.propose(task, history, advice) if advice is not None else None
 
+    def compiled(self, task: Task) -> str:
+        """Return the kernels of the default schedule as text: the passes of each launch, and the file."""
+        return self.pool.ask(task, partial(self._compiled, task), task.id).result()
+
+    def _compiled(self, task: Task, evaluator: LocalEvaluator) -> str:
+        from kernelwright.agent.builtin.coder import LANGUAGES
+        from kernelwright.agent.builtin.compile import compile_graph
+        from kernelwright.agent.builtin.dump import text
+        from kernelwright.agent.builtin.schedule import Schedule
+
+        candidate = self._propose(task, (), None, 0, evaluator)
+        if candidate.language == "torch":
+            return candidate.source
+        forms: list[str] = []
+
+        def watch(step: str, form: object) -> None:
+            if step == "scheduling":
+                forms.append(text(form))
+
+        schedule = Schedule.from_dict(candidate.schedule)
+        compile_graph(self._graphs[task.sha256], task.source, schedule, LANGUAGES[self.language], watch)
+        launches = "\n\n".join(forms)
+        return f"Its launches:\n{launches}\n\nThe file:\n```python\n{candidate.source.strip()}\n```"
+
     def _propose(
         self,
         task: Task,

@@ -67,11 +67,12 @@ class ReplayedEvaluations(ProfilingPool):
     def __init__(self, evaluator: LocalEvaluator, recorded: RunDatabase) -> None:
         super().__init__(evaluator, slots=1)
         self._recorded = recorded.run.target
-        self._found: dict[tuple[str, str, bool], Evaluation] = {}
+        self._found: dict[tuple[str, str, bool, bool], Evaluation] = {}
         self._profiles: list[tuple[Evaluation, Profile | None]] = []
         for task in recorded.tasks():
             for attempt in recorded.attempts(task.task.id):
-                key = task.task.id, attempt.candidate.sha256, attempt.confirms
+                checked = attempt.evaluation.only_checked
+                key = task.task.id, attempt.candidate.sha256, attempt.confirms, checked
                 self._found.setdefault(key, attempt.evaluation)
                 self._profiles.append((attempt.evaluation, attempt.profile))
 
@@ -86,8 +87,10 @@ class ReplayedEvaluations(ProfilingPool):
         measurement: Measurement = Measurement(),
     ) -> Evaluation:
         """Return the recorded evaluation. Raises BudgetSpent for a candidate that the run did not reach."""
-        confirms = measurement.effort is None  # a search times with less than the protocol's own
-        found = self._found.get((task.id, candidate.sha256, confirms))
+        # A search times with less than the protocol's own effort. What a check refuses is not only checked.
+        confirms = measurement.timed and measurement.effort is None
+        key = task.id, candidate.sha256, confirms
+        found = self._found.get((*key, not measurement.timed)) or self._found.get((*key, False))
         if found is None:
             raise BudgetSpent("the run that is replayed went no further")
         return found

@@ -6,18 +6,21 @@ slots of a ProfilingPool: models write while candidates are built and verified, 
 
 import statistics
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
+from kernelwright.agent.conversation_loop import ConversationLoop
 from kernelwright.agent.headroom import eager_share, near_roofline
 from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.judge import SilentJudge
 from kernelwright.agent.llm.model import EndpointUnusable, ModelError
+from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
 from kernelwright.agent.loop import SEARCHED, TaskLoop
@@ -28,7 +31,7 @@ from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed,
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
-from kernelwright.agent.search import Search, Team, best_of, rounds_of
+from kernelwright.agent.search import Agent, Search, Team, best_of, rounds_of
 from kernelwright.agent.seeds import BuiltinSeed, FileSeed
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
@@ -83,9 +86,11 @@ class Run:
         memory = LessonMemory(database, learned) if config.tuner.memory else None
         builtin = PooledBuiltinCoder(pool, config.builtin_language)
         writers = self._writers(memory)
-        self.loop = TaskLoop(
+        search = self._search(memory, tuple(writers))
+        loop = self._conversations(models, memory) if models and isinstance(search, Agent) else TaskLoop
+        self.loop = loop(
             coders={"": next(iter(writers.values()), builtin), **writers, "builtin": builtin},
-            search=self._search(memory, tuple(writers)),
+            search=search,
             evaluator=pool,
             evaluations=self.evaluations,
             baselines=config.evaluation.compared_with,
@@ -247,6 +252,20 @@ class Run:
         if self.models is None:
             return {}
         return {name: self.models.coder(self.pool, memory, name) for name in self.models.roles.languages}
+
+    def _conversations(
+        self, models: ModelSession, memory: LessonMemory | None
+    ) -> Callable[..., ConversationLoop]:
+        [language] = models.roles.languages
+        limits = self.config.budget
+        return partial(
+            ConversationLoop,
+            talks=models.conversations(self.pool, memory, language),
+            remaining=Remaining(
+                models.budget, self.evaluations, limits.run, limits.task, self.database.seconds
+            ),
+            compiled=PooledBuiltinCoder(self.pool, language).compiled,
+        )
 
     def _search(self, memory: LessonMemory | None, languages: tuple[str, ...]) -> Search:
         options, hold = self.config.search, frozenset(self.config.tuner.hold)

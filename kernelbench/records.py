@@ -45,6 +45,9 @@ class Precision(StrEnum):
     bf16 = "bf16"
 
 
+CHECKED = "right, and not timed, as asked"  # how the reason begins where a candidate is only checked
+
+
 class Verdict(StrEnum):
     correct = "correct"
     build_error = "build_error"
@@ -387,3 +390,8 @@ class Evaluation(Record):
     environment: Environment
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    @property
+    def only_checked(self) -> bool:
+        """True if the candidate is right and was not to be timed."""
+        return self.verdict is Verdict.unmeasured and self.reason.startswith(CHECKED)

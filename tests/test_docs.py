@@ -22,9 +22,9 @@ CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Options of other programs that the documents name.
 FOREIGN = {
-    "--continuous-batching", "--gpus", "--import-mode", "--lora-modules", "--no-build-isolation", "--override.imports", "--pyargs",
+    "--continuous-batching", "--enable-auto-tool-choice", "--gpus", "--import-mode", "--lora-modules", "--no-build-isolation", "--override.imports", "--pyargs",
     "--python-version",
-    "--query-metrics", "--scope", "--training.mixed_precision_param", "--user",
+    "--query-metrics", "--scope", "--tool-call-parser", "--training.mixed_precision_param", "--user",
 }  # fmt: skip
 
 

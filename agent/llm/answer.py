@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelwright.agent.llm.model import Completion, Usage, estimated_tokens
 from kernelwright.agent.llm.thought import closes_unopened, without_marks, without_thought
+from kernelwright.agent.llm.tool_calls import ToolCallPieces
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 # Fields of a usage, by the names that providers have for them. A dot leads into an object.
@@ -50,6 +51,7 @@ class Answer:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
+        self._calls = ToolCallPieces()
         self._finish: str | None = None
         self._told: dict[str, Any] = {}  # usage
         self._ended = self._streamed = False
@@ -77,7 +79,8 @@ class Answer:
         if self._unframed and not self._streamed:
             self._add_text("\n".join(self._unframed))
         text = joined(self._text)
-        if self._finish is None and not (text and (self._ended or self._told)):
+        calls = self._calls.whole()
+        if self._finish is None and not ((text or calls) and (self._ended or self._told)):
             what = self._fault or "the stream ended in the middle of the answer"
             raise BrokenOffError(what, self.usage)
         finish = "length" if self._finish in _CUT else self._finish or "stop"
@@ -88,6 +91,7 @@ class Answer:
             finish=finish,
             usage=self.usage,
             seconds=0.0,
+            tool_calls=calls,
         )
 
     @property
@@ -101,7 +105,7 @@ class Answer:
         total = _first(self._told, ("total_tokens",))
         if prompt and total and total > prompt:  # some count the reasoning in the total alone
             completion = max(completion or 0, total - prompt)
-        said = joined([*self._text, *self._reasoning])
+        said = joined([*self._text, *self._reasoning, self._calls.text])
         unknown = not prompt or (not completion and bool(said))
         prompt = prompt or self._prompt_tokens
         cached = min(_first(self._told, _CACHED) or 0, prompt)
@@ -157,6 +161,7 @@ class Answer:
         else:
             self._reasoning += _texts(delta.get("content"), thoughts=True, plain=False)
         self._refusal += _texts(delta.get("refusal"))
+        self._calls.add(delta.get("tool_calls"))
         finish = choice.get("finish_reason")
         self._finish = finish.lower() if isinstance(finish, str) and finish else self._finish
 

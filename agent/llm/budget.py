@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from kernelwright.agent.budget import BudgetSpent, ShareSpent, SpendingLimits
-from kernelwright.agent.llm.model import ModelCall, Usage, estimated_tokens
+from kernelwright.agent.llm.model import ModelCall, Usage
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.kernelbench.errors import UsageError
 
@@ -146,7 +146,7 @@ class Budget:
 
     def _most(self, call: ModelCall) -> Spent:
         """Return the highest possible cost of a call."""
-        prompt = sum(estimated_tokens(message.content) for message in call.messages)
+        prompt = call.prompt_tokens
         usage = Usage(prompt_tokens=prompt, completion_tokens=call.sampling.max_tokens)
         price = self.prices.of(call.sampling.model)
         return Spent(price.usd(usage) if price is not None else 0.0, prompt + call.sampling.max_tokens)

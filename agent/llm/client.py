@@ -36,7 +36,6 @@ from kernelwright.agent.llm.model import (
     ModelCall,
     ModelError,
     ModelRefused,
-    estimated_tokens,
 )
 from kernelwright.agent.llm.request import Refusal, Requests
 
@@ -152,7 +151,7 @@ class OpenAIModel:
         return asked if asked is not None else self._backoff(state)
 
     async def _attempt(self, call: ModelCall, took: list[float]) -> Completion:
-        prompt = sum(estimated_tokens(message.content) for message in call.messages)
+        prompt = call.prompt_tokens
         if self._requests is not None:
             await self._requests.acquire()
         if self._tokens is not None:

@@ -32,6 +32,7 @@ class Reply:
     pause_s: float = 0.0  # before each chunk
     latency_s: float = 0.0  # before the first
     breaks_after: int | None = None
+    calls: tuple[tuple[str, dict[str, Any] | str], ...] = ()  # of tools: the name and the arguments
     chunks: tuple[dict[str, Any], ...] = ()  # instead of those of the above
     is_ended: bool = True  # with [DONE]
 
@@ -163,8 +164,14 @@ def _chunks(answer: Reply) -> Iterator[dict[str, Any]]:
         yield chunk({"reasoning_content": answer.reasoning})
     for piece in _split(answer.text, answer.pieces):
         yield chunk({"content": piece})
+    for index, (name, arguments) in enumerate(answer.calls):
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        function: dict[str, str] = {"name": name, "arguments": ""}
+        yield chunk({"tool_calls": [{"index": index, "id": f"call-{index}", "function": function}]})
+        for piece in _split(text, answer.pieces):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     if answer.finish is not None:
-        yield chunk({}, answer.finish)
+        yield chunk({}, "tool_calls" if answer.calls and answer.finish == "stop" else answer.finish)
     if answer.usage is not None:
         yield chunk({}) | {"choices": [], "usage": answer.usage}
 

@@ -3,20 +3,47 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-from pydantic import JsonValue, PositiveInt
+from pydantic import JsonValue, PositiveInt, field_validator, model_serializer
 
+from kernelwright.agent.llm.tool_calls import Tool, ToolCall, without_defaults
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.records import Record
 
 
 class Message(Record):
-    role: Literal["system", "user", "assistant"]
+    """A message, serialized as the Chat Completions API has it.
+
+    `tool_calls`: of an assistant's message; `tool_call_id`: the call that a tool's message answers.
+    `reasoning_content`: thoughts, given back where an endpoint asks for them.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    reasoning_content: str = ""
+
+    @model_serializer(mode="wrap")
+    def _as_sent(self, handler: Callable[[Record], Any]) -> dict[str, Any]:
+        sent = without_defaults(self, handler, ("tool_calls", "tool_call_id", "reasoning_content"))
+        return sent | {"content": None} if self.tool_calls and not self.content else sent
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _as_read(cls, content: object) -> object:
+        """Return the content; null is what the API has where there are calls alone."""
+        return "" if content is None else content
+
+    @property
+    def text(self) -> str:
+        """All that counts as tokens."""
+        called = "".join(call.function.name + call.function.arguments for call in self.tool_calls)
+        return self.content + called + self.reasoning_content
 
 
 class Sampling(Record):
@@ -37,6 +64,17 @@ class ModelCall(Record):
     sampling: Sampling
     reply_schema: dict[str, JsonValue] | None = None  # JSON schema of the answer; None: free text
     sample: int = 0  # counts calls that are alike and whose answers should differ
+    tools: tuple[Tool, ...] = ()  # that the model may call
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: Callable[[Record], Any]) -> dict[str, Any]:
+        return without_defaults(self, handler, ("tools",))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """An estimate."""
+        tools = sum(estimated_tokens(tool.model_dump_json()) for tool in self.tools)
+        return tools + sum(estimated_tokens(message.text) for message in self.messages)
 
     @property
     def sha256(self) -> str:
@@ -122,11 +160,12 @@ class Completion(Record):
 
     text: str
     reasoning: str = ""
-    finish: str  # "stop"; "length" where it was cut at `limit`; "content_filter"
+    finish: str  # "stop"; "tool_calls"; "length" where it was cut at `limit`; "content_filter"
     limit: int | None = None  # of tokens, that it was asked for with
     usage: Usage  # of all attempts
     seconds: float  # of all attempts, until they were read; without pauses and what a turn was waited for
     attempts: int = 1
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class ChatModel(Protocol):

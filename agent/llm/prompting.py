@@ -132,6 +132,36 @@ def judge_messages(
     return Message(role="system", content=system), Message(role="user", content=user)
 
 
+def agent_messages(
+    situation: Situation,
+    language: Language,
+    history: Sequence[Attempt],
+    best: PromptSubject | None,
+    budget: str,
+    compacted: bool = False,
+) -> tuple[Message, ...]:
+    """Return the messages that a conversation with tools begins with, or goes on from once `compacted`.
+
+    `budget`: what is left, in words.
+    """
+    system = _template("agent_system.md").render(language=language, names=NAMES, flags=_FLAGS)
+    user = _template("agent.md").render(
+        **_of_task(situation, language, history),
+        best=best and best.attempt,
+        best_number=best and best.number,
+        budget=budget,
+        compacted=compacted,
+        outcome=outcome,
+    )
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def notes(topic: Literal["rules", "guide"], language: Language) -> str:
+    """Return the rules that files are judged by, or the guide of a language."""
+    name = "rules.md" if topic == "rules" else f"guides/{language}.md"
+    return _template(name).render(flags=_FLAGS)
+
+
 def repair_message(failed: Attempt) -> str:
     """Return what a model is told whose file has failed, in the conversation that it is from."""
     return _template("repair.md").render(outcome=outcome(failed))

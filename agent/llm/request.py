@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright.agent.llm.model import ModelCall, estimated_tokens
+from kernelwright.agent.llm.model import ModelCall
 
 # Parameters that a request can do without, and how refusals name them. Of several the first one named goes.
 _DISPENSABLE = {
@@ -92,6 +92,7 @@ class Requests:
             "messages": self._messages(call),
             "stream": True,
             "stream_options": {"include_usage": True},
+            "tools": [tool.model_dump() for tool in call.tools] or None,
             "temperature": sampling.temperature,
             "reasoning_effort": sampling.reasoning_effort,
         }
@@ -178,7 +179,7 @@ class Requests:
         if context is not None:
             prompt = _number(_PROMPT, words)
             if prompt is not None:
-                self._more_than_estimated = max(prompt - _prompt_estimate(call), self._more_than_estimated)
+                self._more_than_estimated = max(prompt - call.prompt_tokens, self._more_than_estimated)
             room = context - self._prompt_tokens(call) - _MARGIN
             if room < min(sent, _LEAST_REPLY):
                 return None  # the prompt is too long
@@ -212,11 +213,7 @@ class Requests:
         return [first | {"content": f"{system['content']}\n\n{first['content']}"}, *rest]
 
     def _prompt_tokens(self, call: ModelCall) -> int:
-        return _prompt_estimate(call) + self._more_than_estimated
-
-
-def _prompt_estimate(call: ModelCall) -> int:
-    return sum(estimated_tokens(message.content) for message in call.messages)
+        return call.prompt_tokens + self._more_than_estimated
 
 
 def _number(pattern: re.Pattern[str], words: str) -> int | None:

@@ -3,7 +3,7 @@
 Replies are fixed, so a run with it can be repeated and its cost is known; the kernels are real. For each task
 it submits, round by round: a plain schedule, a file that does not compile, the default schedule, a file that
 computes something else, and then other schedules. As a judge it gives one piece of valid advice, and rests it
-on a metric in its prompt.
+on a metric in its prompt. Given tools, it checks files before it measures them, profiles one, and submits.
 """
 
 import json
@@ -51,6 +51,11 @@ class ScriptedModel:
         system, user = (message["content"] for message in body["messages"][:2])
         if '{"ready": true}' in user:  # a preflight
             return Reply('{"ready": true}')
+        if "tools" in body:
+            task = _TASK.search(user)
+            if task is not None and task[1] in self._files:
+                calls = self._next_calls(task[1])
+                return Reply("", calls=calls, pieces=self._pieces, pause_s=self._latency_s / self._pieces)
         # The judge's prompts name the keys of the JSON that they ask for; the coder's has none.
         if "critical_issue" in system:
             text = json.dumps(_CORRECTION)
@@ -62,6 +67,24 @@ class ScriptedModel:
                 return ErrorResponse(400, f"there are kernels for {', '.join(self._files)} alone")
             text = f"```python\n{self._next_file(task[1])}```\n"
         return Reply(text, pieces=self._pieces, pause_s=self._latency_s / self._pieces)
+
+    def _next_calls(self, task: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+        with self._lock:
+            number = self._requests[task]
+            self._requests[task] += 1
+        files = self._files[task]
+        if len(files) == 1:
+            return (("submit", {"file": files[0]}),)
+        plain, uncompiled, default, wrong, *others = files
+        script: list[tuple[tuple[str, dict[str, Any]], ...]] = [
+            (("compile_reference", {}), ("read_notes", {"topic": "examples"})),
+            (("check", {"file": uncompiled}), ("check", {"file": wrong})),
+            (("check", {"file": plain}),),
+            (("measure", {"base": 2}), ("measure", {"file": default, "idea": "the default schedule"})),
+            (("profile", {"number": 4}),),
+            *((("measure", {"file": file}),) for file in others),
+        ]
+        return script[number] if number < len(script) else (("submit", {}),)
 
     def _next_file(self, task: str) -> str:
         with self._lock:

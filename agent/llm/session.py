@@ -1,12 +1,14 @@
 """A run's access to language models: who is asked, what may be spent, and where answers are stored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.coder import LlmCoder
+from kernelwright.agent.llm.conversation import Conversations, last_calls
 from kernelwright.agent.llm.judge import LlmJudge
 from kernelwright.agent.llm.model import Endpoint, EndpointUnusable, RecordedModel, Sampling
 from kernelwright.agent.llm.prices import Prices
@@ -91,12 +93,15 @@ class ModelSession:
         budget: Budget,
         client: "OpenAIModel | None",
         timing_lock: TimingLock | None = None,
+        begun: Mapping[str, LlmCall] = MappingProxyType({}),
     ) -> None:
         """Create a session; use `asking` or `replaying`.
 
-        `target`: the run's, since prompts must not change while it is resumed.
+        `target`: the run's, since prompts must not change while it is resumed. `begun`: the last call of each
+        conversation so far.
         """
         self.roles, self.target, self.budget = roles, target, budget
+        self._begun = begun
         self._model, self._client = model, client
         self._timing_lock = timing_lock or TimingLock()
         self._runtime = Runtime(self._timing_lock)
@@ -123,7 +128,8 @@ class ModelSession:
         stored = StoredModel(client, database, budget)
         for call, completion in found.calls if found is not None else ():
             stored.keep(call, call, completion)
-        return cls(roles, database.run.target, stored, budget, client, timing_lock)
+        begun = last_calls(database.llm_calls())
+        return cls(roles, database.run.target, stored, budget, client, timing_lock, begun)
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
@@ -136,6 +142,12 @@ class ModelSession:
     ) -> LlmCoder:
         situation = self._situations(evaluator, memory)
         return LlmCoder(self._model, self.roles.coder, self._runtime, situation, language)
+
+    def conversations(
+        self, evaluator: ProfilingEvaluator, memory: LessonMemory | None, language: Language
+    ) -> Conversations:
+        situation = self._situations(evaluator, memory)
+        return Conversations(self._model, self.roles.coder, self._runtime, situation, language, self._begun)
 
     def judge(self, evaluator: ProfilingEvaluator, memory: LessonMemory | None) -> LlmJudge:
         situation = self._situations(evaluator, memory)

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.llm import model as models
 from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.llm.conversation import ROLE
 from kernelwright.agent.llm.model import (
     ChatModel,
     Completion,
@@ -22,7 +23,6 @@ from kernelwright.agent.llm.model import (
     ModelError,
     ModelRefused,
     Usage,
-    estimated_tokens,
 )
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
@@ -83,8 +83,7 @@ class StoredModel:
                 self._keep(call, sent, failure, error.usage, error.seconds)
                 raise
             except asyncio.CancelledError:  # the endpoint goes on, and charges nobody knows what
-                prompt = sum(estimated_tokens(message.content) for message in call.messages)
-                usage = Usage(prompt_tokens=prompt, completion_tokens=0, estimated=True)
+                usage = Usage(prompt_tokens=call.prompt_tokens, completion_tokens=0, estimated=True)
                 ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended during the call"}
                 self._keep(call, sent, ended, usage, 0.0, priced=False)
                 raise
@@ -131,6 +130,8 @@ class ReplayedModel:
     def __init__(self, calls: Iterable[LlmCall]) -> None:
         self._calls: dict[str, LlmCall] = {}  # of several the last
         self._answers: dict[str, Completion | ModelError] = {}
+        # What tools answer holds dollars and minutes, so an answer in a conversation is known by its place.
+        self._turns: dict[tuple[str | None, int], Completion | ModelError] = {}
         for call in calls:
             self._calls[call.request_sha256], answer = call, _answer(call)
             # Of several the last; a longer one that failed leaves the one that was cut.
@@ -138,13 +139,18 @@ class ReplayedModel:
                 self._answers.get(call.request_sha256), Completion
             ):
                 self._answers[call.request_sha256] = answer
+            if call.role == ROLE:
+                self._turns[call.task, _place(call)] = self._answers[call.request_sha256]
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the recorded completion.
 
         Raises the run's ModelError, and BudgetSpent if the run never made such a call.
         """
-        answer = self._answers.get(call.sha256)
+        if call.role == ROLE:
+            answer = self._turns.get((call.task, call.sample))
+        else:
+            answer = self._answers.get(call.sha256)
         if answer is None:
             raise BudgetSpent("the replayed run has no further calls")
         if isinstance(answer, ModelError):
@@ -164,7 +170,11 @@ def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]
 
 def _sample(call: LlmCall) -> int:
     """Return the sample that an answer is; -1 for a call that failed."""
-    if isinstance(_answer(call), ModelError) or not isinstance(call.request, dict):
+    return -1 if isinstance(_answer(call), ModelError) else _place(call)
+
+
+def _place(call: LlmCall) -> int:
+    if not isinstance(call.request, dict):
         return -1
     sample = call.request.get("sample")
     return sample if isinstance(sample, int) else -1

@@ -5,6 +5,7 @@ of several requests made at a time goes on with those that are left. To add one:
 options, and name both in `registry.py`.
 """
 
+from kernelwright.agent.search.agent import Agent
 from kernelwright.agent.search.base import (
     Request,
     Search,
@@ -23,6 +24,7 @@ from kernelwright.agent.search.refine import Refine
 from kernelwright.agent.search.rounds import rounds_of
 
 __all__ = [
+    "Agent",
     "Beam",
     "BestOfN",
     "Evolve",

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from kernelwright.agent.search.agent import Agent, AgentOptions
 from kernelwright.agent.search.base import RegisteredSearch, Search, Team
 from kernelwright.agent.search.beam import Beam, BeamOptions
 from kernelwright.agent.search.best_of_n import BestOfN
@@ -13,7 +14,7 @@ from kernelwright.agent.search.refine import Refine, RefineOptions
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.options import OneOf, Section, alternatives
 
-_SEARCHES: tuple[type[RegisteredSearch], ...] = (Refine, Exhaustive, BestOfN, Beam, Evolve)
+_SEARCHES: tuple[type[RegisteredSearch], ...] = (Refine, Exhaustive, BestOfN, Beam, Evolve, Agent)
 _BY_NAME = {kind.name: kind for kind in _SEARCHES}
 
 
@@ -21,7 +22,7 @@ class _Choice(Section):
     search: Annotated[str, OneOf(tuple(_BY_NAME)), typer.Option(help="Search method.")] = "refine"
 
 
-class SearchOptions(EvolveOptions, BeamOptions, RefineOptions, _Choice):
+class SearchOptions(AgentOptions, EvolveOptions, BeamOptions, RefineOptions, _Choice):
     """Options of all searches; each reads its own."""
 
     def begin(self, team: Team) -> Search:

@@ -20,6 +20,7 @@ from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import (
     ALL_BASELINES,
     BASELINES,
+    CHECK,
     COMPILE_S,
     EAGER,
     EFFORTS,
@@ -36,6 +37,7 @@ from kernelwright.kernelbench.evaluator.sessions import Sessions
 __all__ = [
     "ALL_BASELINES",
     "BASELINES",
+    "CHECK",
     "COMPILE_S",
     "EAGER",
     "EFFORTS",

@@ -39,16 +39,19 @@ class Measurement:
 
     `baselines`: of ALL_BASELINES; eager is always among them. `effort`: None for the protocol's own.
     `to_beat`: a speedup over eager; timing ends early once it is clear on which side of it the candidate is.
-    `operators`: whether the reference's operators are timed in eager, too.
+    `operators`: whether the reference's operators are timed in eager, too. `timed`: False to build and verify
+    alone, which makes of a right candidate an `unmeasured` one.
     """
 
     baselines: tuple[str, ...] = BASELINES
     effort: Effort | None = None
     to_beat: float | None = None
     operators: bool = False
+    timed: bool = True
 
 
 EAGER = Measurement(("eager",))
+CHECK = Measurement(("eager",), timed=False)
 
 
 class Protocol(Record):

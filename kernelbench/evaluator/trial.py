@@ -28,6 +28,7 @@ from kernelwright.kernelbench.evaluator.timing.statistics import Timings
 from kernelwright.kernelbench.evaluator.verification import verify
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import (
+    CHECKED,
     Candidate,
     Correctness,
     Evaluation,
@@ -153,6 +154,8 @@ class Trial:
             if (tool := self.sessions.protocol.sanitize) is not None:
                 with _Stage(self, "verify_s"):
                     sanitize(session, self.candidate, tool)
+            if not self.measurement.timed:
+                return Verdict.unmeasured, f"{CHECKED}: {self.correctness.inputs_tried} inputs"
             wanted = self.sessions.protocol.own_kernels
             if wanted > 0:
                 with self._load(session)[0] as other:  # a profiler may slow a process down for good
