@@ -56,7 +56,7 @@ SURFACE = {
     "compile": {
         "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",
     },
-    "report": {"run", "--format", "--output"},
+    "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {
         "run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--inside", "--where-faster",

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelwright.kernelbench.records import Evaluation, Verdict
+from kernelwright.kernelbench.records import Advice, Evaluation, Verdict
 from kernelwright.results import formatting
 from kernelwright.results.store.records import RecordedAttempt
 
@@ -82,12 +82,17 @@ class Calibration:
 def calibration(histories: Iterable[Sequence[RecordedAttempt]]) -> Calibration | None:
     """Collect the predictions over the attempts of each task; None if there are none."""
     found = tuple(
-        Prediction(attempt.advice.predicted_gain, measured_gain(attempt, attempts))
+        Prediction(predicted, measured_gain(attempt, attempts))
         for attempts in histories
         for attempt in attempts
-        if attempt.advice is not None and attempt.advice.predicted_gain != 1.0 and not attempt.confirms
+        if (predicted := predicted_gain(attempt.advice)) is not None and not attempt.confirms
     )
     return Calibration(found) if found else None
+
+
+def predicted_gain(advice: Advice | None) -> float | None:
+    """Return the gain that advice predicts; None for a correction, which predicts none."""
+    return advice.predicted_gain if advice is not None and advice.predicted_gain != 1.0 else None
 
 
 def measured_gain(attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> float | None:

@@ -15,7 +15,6 @@ from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
-    ReportTable,
     RunReport,
     aggregate_cells,
     aggregates,
@@ -24,6 +23,7 @@ from kernelwright.results.report.contents import (
     kinds,
 )
 from kernelwright.results.report.page import page
+from kernelwright.results.report.tables import ReportTable
 from kernelwright.results.store.records import RecordedRun
 from kernelwright.results.summary import BASELINES, Summary, TaskSummary
 

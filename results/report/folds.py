@@ -1,0 +1,140 @@
+"""Folds of a page, one for each round: its idea, the diff to its parent, and what was asked and answered.
+
+A run of 250 tasks with ten rounds each has 200 MB of prompts and answers, a page of which no browser would
+be glad. So a page has so many characters for files and so many for calls. The rounds that led to the best
+kernels come first; a fold without its files or its calls names the command that shows them.
+"""
+
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import escape
+
+from kernelwright.results import formatting
+from kernelwright.results.report.rounds import CallReport, RoundReport
+
+_MOST_FILES, _MOST_CALLS = 3_000_000, 3_000_000  # characters of HTML
+
+RoundKey = tuple[str, int]  # task, round
+
+
+@dataclass(frozen=True)
+class FoldedCall:
+    """A call; `system`: the number of its system prompt, which the page has once."""
+
+    call: CallReport
+    system: int | None
+    messages: tuple[
+        tuple[str, str], ...
+    ]  # without the system prompt, and those of the round's call before it
+
+
+@dataclass(frozen=True)
+class Fold:
+    round: RoundReport
+    summary: str
+    has_files: bool
+    lines: tuple[tuple[str, str], ...]  # of the diff or, without a parent, of the file: (kind, text)
+    calls: tuple[FoldedCall, ...]
+    command: str  # that shows what was left out; empty if nothing was
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Folds of all rounds of a run, and the system prompts that they refer to."""
+
+    of: Mapping[RoundKey, Fold]
+    systems: tuple[tuple[str, str], ...]  # role, text
+
+
+def folds(rounds: Iterable[RoundReport], first: Collection[RoundKey], run: str) -> Folds:
+    """Return the folds of a page; `first`: the rounds that matter most; `run`: as the commands name it."""
+    ordered = sorted(rounds, key=lambda each: _key(each) not in first)
+    with_files = _fitting(ordered, _MOST_FILES, lambda each: _length(_file(each)))
+    systems: dict[str, int] = {}
+    roles: list[tuple[str, str]] = []
+    for call in (call for each in ordered for call in each.calls):
+        text = _system(call)
+        if text and text not in systems:
+            systems[text] = len(systems) + 1
+            roles.append((call.role, text))
+    fixed = sum(_length(text) for text in systems)
+    with_calls = _fitting(ordered, _MOST_CALLS - fixed, lambda each: sum(map(_size, each.calls)))
+    found = {}
+    for each in ordered:
+        key = _key(each)
+        whole = key in with_files and key in with_calls
+        found[key] = Fold(
+            round=each,
+            summary=_summary(each),
+            has_files=key in with_files,
+            lines=_lines(each) if key in with_files else (),
+            calls=tuple(_folded(call, systems) for call in each.calls) if key in with_calls else (),
+            command="" if whole else command(run, each),
+        )
+    return Folds(found, tuple(roles))
+
+
+def command(run: str, shown: RoundReport) -> str:
+    """Return the command that shows a round."""
+    return shlex.join(["kernelwright", "report", run, shown.task, "--round", str(shown.round)])
+
+
+def kind_of_line(line: str) -> str:
+    """Return what a line of a unified diff does: "added", "removed", "place" or nothing."""
+    if line.startswith(("+++", "---", "@@")):
+        return "place"
+    return {"+": "added", "-": "removed"}.get(line[:1], "")
+
+
+def _key(shown: RoundReport) -> RoundKey:
+    return shown.task, shown.round
+
+
+def _fitting(rounds: Sequence[RoundReport], most: int, size: Callable[[RoundReport], int]) -> set[RoundKey]:
+    """Return the first rounds whose sizes fit."""
+    fitting, used = set(), 0
+    for each in rounds:
+        used += size(each)
+        if used > most:
+            break
+        fitting.add(_key(each))
+    return fitting
+
+
+def _file(shown: RoundReport) -> str:
+    return shown.source if shown.parent is None else shown.diff
+
+
+def _lines(shown: RoundReport) -> tuple[tuple[str, str], ...]:
+    if shown.parent is None:
+        return (("", shown.source),)
+    return tuple((kind_of_line(line), line) for line in shown.diff.splitlines())
+
+
+def _system(call: CallReport) -> str:
+    return call.messages[0][1] if call.messages and call.messages[0][0] == "system" else ""
+
+
+def _folded(call: CallReport, systems: Mapping[str, int]) -> FoldedCall:
+    number = systems.get(_system(call))
+    new = call.messages[max(call.repeats, number is not None) :]
+    return FoldedCall(call, number, new)
+
+
+def _size(call: CallReport) -> int:
+    new = call.messages[max(call.repeats, bool(_system(call))) :]
+    return sum(_length(text) for text in (*(text for _, text in new), call.reply, call.reasoning))
+
+
+def _length(text: str) -> int:
+    return len(escape(text))
+
+
+def _summary(shown: RoundReport) -> str:
+    what = [f"diff to round {shown.parent}" if shown.parent is not None else "file"]
+    if shown.calls:
+        calls = f"{len(shown.calls)} call{'s' if len(shown.calls) > 1 else ''}"
+        what += [calls, f"{shown.tokens:,} tokens", formatting.money(shown.usd)]
+    return " · ".join(what)
