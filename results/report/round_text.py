@@ -53,7 +53,7 @@ class JsonTask(Record):
 
 
 @dataclass(frozen=True)
-class Part:
+class RoundPart:
     """A titled part of a round's report."""
 
     title: str
@@ -100,7 +100,7 @@ def table(report: RunReport, task: str, number: int | None, width: int = TABLE_W
     return Group(*parts)
 
 
-def _drawn(part: Part) -> RenderableType:
+def _drawn(part: RoundPart) -> RenderableType:
     if part.language == "text":
         return Text(part.text, overflow="fold")
     return Syntax(part.text, part.language, theme="ansi_dark", background_color="default", word_wrap=True)
@@ -192,28 +192,28 @@ def _markdown(report: RunReport, task: str, found: Sequence[RoundReport], shown:
     return "\n".join(lines)
 
 
-def _fenced(part: Part) -> str:
+def _fenced(part: RoundPart) -> str:
     longest = max((len(ticks) for ticks in re.findall(r"`{3,}", part.text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{part.language if part.language != 'text' else ''}\n{part.text}\n{fence}"
 
 
-def _parts(shown: RoundReport) -> list[Part]:
+def _parts(shown: RoundReport) -> list[RoundPart]:
     """Return the parts of a round's report in the order in which things happened."""
-    parts = [Part(f"{shown.task}, round {shown.round}", "\n".join(_facts(shown)))]
+    parts = [RoundPart(f"{shown.task}, round {shown.round}", "\n".join(_facts(shown)))]
     for number, call in enumerate(shown.calls, 1):
         parts += _of_call(f"call {number} of {len(shown.calls)}, {call.role}", call)
     if shown.parent is not None:
-        parts.append(Part(f"diff to round {shown.parent}", shown.diff or "(no difference)", "diff"))
-    parts.append(Part("file", shown.source, "python"))
-    parts.append(Part("outcome", "\n".join(_outcome(shown.evaluation))))
-    parts += [Part("measured again", "\n".join(_outcome(again))) for again in shown.confirmations]
+        parts.append(RoundPart(f"diff to round {shown.parent}", shown.diff or "(no difference)", "diff"))
+    parts.append(RoundPart("file", shown.source, "python"))
+    parts.append(RoundPart("outcome", "\n".join(_outcome(shown.evaluation))))
+    parts += [RoundPart("measured again", "\n".join(_outcome(again))) for again in shown.confirmations]
     if shown.profile is not None:
-        parts.append(Part("profile", "\n".join(_profile(shown.profile))))
+        parts.append(RoundPart("profile", "\n".join(_profile(shown.profile))))
     return parts
 
 
-def _of_call(name: str, call: CallReport) -> list[Part]:
+def _of_call(name: str, call: CallReport) -> list[RoundPart]:
     cached = f" ({call.cached_tokens:,} cached)" if call.cached_tokens else ""
     facts = (
         f"{call.model}: {call.prompt_tokens:,} prompt tokens{cached}, {call.completion_tokens:,} completion "
@@ -225,13 +225,13 @@ def _of_call(name: str, call: CallReport) -> list[Part]:
         facts += f"; ended by {call.finish}"
     if call.repeats:
         facts += f"\nafter the same {call.repeats} messages as the call before"
-    parts = [Part(name, f"{facts}\n{call.error}".rstrip())]
-    parts += [Part(f"{name}: {_WHOSE.get(role, role)}", text)
+    parts = [RoundPart(name, f"{facts}\n{call.error}".rstrip())]
+    parts += [RoundPart(f"{name}: {_WHOSE.get(role, role)}", text)
               for role, text in call.messages[call.repeats :]]  # fmt: skip
     if call.reasoning:
-        parts.append(Part(f"{name}: reasoning", call.reasoning))
+        parts.append(RoundPart(f"{name}: reasoning", call.reasoning))
     if not call.error:
-        parts.append(Part(f"{name}: reply", call.reply))
+        parts.append(RoundPart(f"{name}: reply", call.reply))
     return parts
 
 

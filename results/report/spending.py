@@ -1,4 +1,4 @@
-"""Where the money and the time of a run went: by role, by outcome, by stage, and what each dollar gained.
+"""Tables of a run's money and time by role, by outcome and by stage, and what each dollar gained.
 
 Calls carry no time of day. What a run had spent when an attempt was recorded is taken as the cost of all
 calls stored up to the last one that served the attempt's round:

@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.progress import RunProgress
 from kernelwright.agent.run import Run
+from kernelwright.agent.status import RunStatus
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.options import build
 from kernelwright.kernelbench.records import (
@@ -51,6 +52,8 @@ class Pool:
         self.target, self.seconds, self.timing_lock = TARGET, seconds, TimingLock()
         self.evaluated: list[str] = []
         self.eager_shares = eager_shares or {}
+
+    waiting, running = 0, ["file:0"]
 
     def eager_share(self, task: Task) -> float | None:
         return self.eager_shares.get(task.id)
@@ -145,6 +148,15 @@ class Heard(RunProgress):
         self.say = (lines if lines is not None else []).append  # type: ignore[method-assign]
 
 
+class Watched(Heard):
+    """Keeps what can be watched."""
+
+    status: Callable[[], RunStatus]
+
+    def watch(self, status: Callable[[], RunStatus]) -> None:
+        self.status = status
+
+
 def carried_out(
     database: RunDatabase,
     server: FakeEndpoint,
@@ -152,6 +164,7 @@ def carried_out(
     pool: Pool | None = None,
     at_once: int = 16,
     said: list[str] | None = None,
+    progress: RunProgress | None = None,
     **options: Any,
 ) -> bool:
     for number in range(tasks):
@@ -170,7 +183,28 @@ def carried_out(
     assert roles is not None
     terms = config.terms(Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0))
     with ModelSession.asking(roles, terms, database, pool.timing_lock) as models:
-        return Run(config, database, pool, models, progress=Heard(said)).execute()  # type: ignore[arg-type]
+        return Run(config, database, pool, models, progress=progress or Heard(said)).execute()  # type: ignore[arg-type]
+
+
+def test_a_run_can_be_watched(endpoint: FakeEndpoint, database: RunDatabase) -> None:
+    """Two tasks of three rounds: dollars, calls, tasks and the share of what is to be done."""
+    watched, better, seen = Watched(None), Better(), list[RunStatus]()
+
+    def script(body: dict[str, Any], number: int) -> Reply:
+        seen.append(watched.status())
+        return better(body, number)
+
+    endpoint.script = script
+    assert carried_out(database, endpoint, tasks=2, at_once=1, rounds=3, max_usd=1.0, progress=watched)
+    first, last = seen[0], watched.status()
+    assert (first.calls, first.asked, first.done, first.begun, first.share) == (0, 1, 0, 1, 0.0)
+    assert first.now == "evaluating 0 · writing 0"
+    assert any("advising on" in status.now for status in seen)
+    assert last.calls == len(endpoint.requests) and (last.asked, last.done, last.begun) == (0, 2, 0)
+    assert last.usd == pytest.approx(last.calls * ONE_CALL_USD) and last.share == 1.0
+    shares = [status.share for status in seen]
+    assert shares == sorted(shares) and 0.5 < shares[-1] < 1.0
+    assert "2/2 tasks done" in last.line() and "of $1" in last.line()
 
 
 def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
