@@ -1,8 +1,8 @@
 """Folds of a page, one for each round: its idea, the diff to its parent, and what was asked and answered.
 
 A run of 250 tasks with ten rounds each has 200 MB of prompts and answers, a page of which no browser would
-be glad. So a page has so many characters for files and so many for calls. The rounds that led to the best
-kernels come first; a fold without its files or its calls names the command that shows them.
+be glad. So there is a limit, up to half of it for files and the rest for calls. The rounds that led to the
+best kernels come first; of the others the command shows what is left out here.
 """
 
 import shlex
@@ -14,7 +14,9 @@ from markupsafe import escape
 from kernelwright.results import formatting
 from kernelwright.results.report.rounds import CallReport, RoundReport
 
-_MOST_FILES, _MOST_CALLS = 3_000_000, 3_000_000  # characters of HTML
+# Characters of HTML: a page at most, and what it has of a task besides the folds.
+_PAGE, _TASK, _LEAST = 8_000_000, 20_000, 1_000_000
+_OF_A_LINE = len('<span class="removed"></span>')
 
 RoundKey = tuple[str, int]  # task, round
 
@@ -35,9 +37,9 @@ class Fold:
     round: RoundReport
     summary: str
     has_files: bool
+    has_calls: bool
     lines: tuple[tuple[str, str], ...]  # of the diff or, without a parent, of the file: (kind, text)
     calls: tuple[FoldedCall, ...]
-    command: str  # that shows what was left out; empty if nothing was
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,11 @@ class Folds:
     systems: tuple[tuple[str, str], ...]  # role, text
 
 
-def folds(rounds: Iterable[RoundReport], first: Collection[RoundKey], run: str) -> Folds:
-    """Return the folds of a page; `first`: the rounds that matter most; `run`: as the commands name it."""
+def folds(rounds: Iterable[RoundReport], first: Collection[RoundKey]) -> Folds:
+    """Return the folds of a page; `first`: the rounds that matter most."""
     ordered = sorted(rounds, key=lambda each: _key(each) not in first)
-    with_files = _fitting(ordered, _MOST_FILES, lambda each: _length(_file(each)))
+    room = max(_LEAST, _PAGE - _TASK * len({each.task for each in ordered}))
+    with_files, used = _fitting(ordered, room // 2, _size_of_file)
     systems: dict[str, int] = {}
     roles: list[tuple[str, str]] = []
     for call in (call for each in ordered for call in each.calls):
@@ -60,25 +63,25 @@ def folds(rounds: Iterable[RoundReport], first: Collection[RoundKey], run: str) 
             systems[text] = len(systems) + 1
             roles.append((call.role, text))
     fixed = sum(_length(text) for text in systems)
-    with_calls = _fitting(ordered, _MOST_CALLS - fixed, lambda each: sum(map(_size, each.calls)))
+    with_calls, _ = _fitting(ordered, room - used - fixed, lambda each: sum(map(_size, each.calls)))
     found = {}
     for each in ordered:
         key = _key(each)
-        whole = key in with_files and key in with_calls
         found[key] = Fold(
             round=each,
             summary=_summary(each),
             has_files=key in with_files,
             lines=_lines(each) if key in with_files else (),
+            has_calls=key in with_calls,
             calls=tuple(_folded(call, systems) for call in each.calls) if key in with_calls else (),
-            command="" if whole else command(run, each),
         )
     return Folds(found, tuple(roles))
 
 
-def command(run: str, shown: RoundReport) -> str:
-    """Return the command that shows a round."""
-    return shlex.join(["kernelwright", "report", run, shown.task, "--round", str(shown.round)])
+def command(run: str, task: str, number: int | None = None) -> str:
+    """Return the command that shows a round of a task; without a number for the reader to fill in."""
+    words = shlex.join(["kernelwright", "report", run, task])
+    return f"{words} --round {'N' if number is None else number}"
 
 
 def kind_of_line(line: str) -> str:
@@ -92,19 +95,22 @@ def _key(shown: RoundReport) -> RoundKey:
     return shown.task, shown.round
 
 
-def _fitting(rounds: Sequence[RoundReport], most: int, size: Callable[[RoundReport], int]) -> set[RoundKey]:
-    """Return the first rounds whose sizes fit."""
-    fitting, used = set(), 0
+def _fitting(
+    rounds: Sequence[RoundReport], most: int, size: Callable[[RoundReport], int]
+) -> tuple[set[RoundKey], int]:
+    """Return the first rounds whose sizes fit, and their size."""
+    fitting, used = set[RoundKey](), 0
     for each in rounds:
-        used += size(each)
-        if used > most:
+        more = size(each)
+        if used + more > most:
             break
+        used += more
         fitting.add(_key(each))
-    return fitting
+    return fitting, used
 
 
-def _file(shown: RoundReport) -> str:
-    return shown.source if shown.parent is None else shown.diff
+def _size_of_file(shown: RoundReport) -> int:
+    return sum(_length(line) + 1 + _OF_A_LINE * bool(kind) for kind, line in _lines(shown))
 
 
 def _lines(shown: RoundReport) -> tuple[tuple[str, str], ...]:

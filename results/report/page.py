@@ -25,7 +25,7 @@ from kernelwright.results.report.contents import (
     speedups,
 )
 from kernelwright.results.report.curves import Curve, curve
-from kernelwright.results.report.folds import Fold, Folds, folds
+from kernelwright.results.report.folds import Fold, Folds, command, folds
 from kernelwright.results.report.rounds import numbering, rounds
 from kernelwright.results.report.spending import progress
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, TaskRun
@@ -92,6 +92,7 @@ class TaskSection:
     profile: "ShownProfile | None"  # of the best kernel
     language: str
     source: str  # of the best kernel; empty without one
+    command: str  # that shows a round in full
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def _folds(report: RunReport) -> Folds:
         for rows in report.attempts.values()
         for attempt in lineage(best_attempt(rows), rows)
     }
-    return folds(found, led, report.where)
+    return folds(found, led)
 
 
 def _curves(report: RunReport) -> list[Curve]:
@@ -181,6 +182,7 @@ def _section(report: RunReport, task: TaskRun, folded: Folds) -> TaskSection:
         profile=_shown(best.profile) if best is not None and best.profile is not None else None,
         language=best.candidate.language if best else "",
         source=best.candidate.source if best else "",
+        command=command(report.where, task_id),
     )
 
 

@@ -140,7 +140,7 @@ def _title(report: RunReport, task: str) -> str:
 def _hint(report: RunReport, task: str, found: Sequence[RoundReport]) -> str:
     if not found:
         return "No round is recorded yet."
-    return f"In full: {folds.command(report.where, found[-1])}"
+    return f"In full: {folds.command(report.where, found[-1].task, found[-1].round)}"
 
 
 def _rows(

@@ -1,6 +1,7 @@
 """The rounds of a task in full, and where a run's money and time went."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -218,17 +219,29 @@ def test_a_page_of_a_large_run_leaves_calls_out_and_says_where_they_are(
     """As many prompts and answers as four tasks have in a long run."""
     database.add_task(SOFTMAX)
     parent: Candidate | None = None
-    for number in range(80):
+    for number in range(160):
         source = "\n".join(f"# {line * number}" for line in range(600))
         of = made(number, parent).model_copy(update={"source": f"class ModelNew: ...\n{source}"})
         parent = of if number % 10 == 0 else parent
         database.record_attempt(
-            SOFTMAX.id, number, of, None, evaluation(SOFTMAX, of, eager=1 + number / 100), None
+            SOFTMAX.id,
+            number,
+            of,
+            None,
+            evaluation(SOFTMAX, of, eager=1.0 if number > 79 else 1 + number / 100),
+            None,
         )
         database.record_llm_call(asked(SOFTMAX, "coder", number, "answer " * 10_000, 0.1, "<prompt>" * 2_000))
     html = render(RunReport.read(database), ReportFormat.html)
     Page(html)
     assert 3e6 < len(html) < 10e6
-    assert f"kernelwright report {tmp_path} {SOFTMAX.id} --round 75<" in html
-    best = html[html.index(">79</td>") :]
-    assert "Left out" not in best[: best.index("</details>\n</td>")]  # of the best kernel nothing is
+    assert f"kernelwright report {tmp_path} {SOFTMAX.id} --round N<" in html
+    best, other = (_row(html, number) for number in (79, 155))
+    assert "answer answer" in best and "left out" not in best  # of the best one nothing is
+    assert "answer answer" not in other and "1 call" in other
+
+
+def _row(html: str, number: int) -> str:
+    """A round in the table of its task, with its fold."""
+    row = html[html.index(f'<td class="number">{number}</td>') :]
+    return re.split(r'</tr>\n<tr(?! class="more)', row)[0]
