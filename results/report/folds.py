@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
+from kernelwright.profiling.roofline import in_words
+from kernelwright.profiling.tables import finding_lines
 from kernelwright.results import formatting
 from kernelwright.results.report.rounds import CallReport, RoundReport
 
@@ -40,6 +42,7 @@ class Fold:
     has_calls: bool
     lines: tuple[tuple[str, str], ...]  # of the diff or, without a parent, of the file: (kind, text)
     calls: tuple[FoldedCall, ...]
+    profile: tuple[str, ...]  # its distance from the roofline, and what was found
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def folds(rounds: Iterable[RoundReport], first: Collection[RoundKey]) -> Folds:
             has_files=key in with_files,
             lines=_lines(each) if key in with_files else (),
             has_calls=key in with_calls,
+            profile=_profile(each) if key in with_files else (),
             calls=tuple(_folded(call, systems) for call in each.calls) if key in with_calls else (),
         )
     return Folds(found, tuple(roles))
@@ -82,6 +86,15 @@ def command(run: str, task: str, number: int | None = None) -> str:
     """Return the command that shows a round of a task; without a number for the reader to fill in."""
     words = shlex.join(["kernelwright", "report", run, task])
     return f"{words} --round {'N' if number is None else number}"
+
+
+def _profile(shown: RoundReport) -> tuple[str, ...]:
+    profile = shown.profile
+    if profile is None:
+        return ()
+    light = in_words(profile)
+    found = (" ".join(finding_lines(finding)) for finding in profile.findings)
+    return f"Bound by {profile.bottleneck}{f'; {light}' if light else ''}.", *found
 
 
 def kind_of_line(line: str) -> str:

@@ -78,6 +78,7 @@ class Round:
     outcome: float | None  # time of the parent / time of this one; the advice predicted it
     reason: str
     best: bool
+    again: bool  # a measurement at the end
     idea: str
     fold: Fold | None  # None of a confirmation
 
@@ -233,6 +234,7 @@ def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool
         outcome=measured_gain(attempt, attempts),
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,
         best=best,
+        again=attempt.confirms,
         idea=attempt.candidate.idea,
         fold=None if attempt.confirms else folded.of.get((attempt.task, attempt.round)),
     )

@@ -1,8 +1,10 @@
 """A table of a report, beside those of tasks and aggregates."""
 
+import re
 from dataclasses import dataclass
 
-_LONGEST_NUMBER = 40  # characters of a cell, an interval or some means with their counts
+_NUMBER = re.compile(r"[$≈<]?[\d—]|$")  # as a cell begins, or nothing
+_LONGEST_NUMBER = 40  # characters of a cell, such as an interval or some means with their counts
 
 
 @dataclass(frozen=True)
@@ -13,5 +15,7 @@ class ReportTable:
     rows: list[tuple[str, ...]]
 
     def of_text(self, column: int) -> bool:
-        """Return True for the first column and those of sentences, which are not aligned as numbers are."""
-        return column == 0 or any(len(row[column]) > _LONGEST_NUMBER for row in self.rows)
+        """Return True for the first column and those of words, which are not aligned as numbers are."""
+        cells = [row[column] for row in self.rows]
+        numbers = all(_NUMBER.match(cell) and len(cell) <= _LONGEST_NUMBER for cell in cells)
+        return column == 0 or not numbers

@@ -19,7 +19,7 @@ from kernelwright.results.report.spending import progress, spending_tables
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 from tests.helpers.results.page import Page
-from tests.helpers.results.run_factory import ADVICE, candidate, evaluation, interval, task
+from tests.helpers.results.run_factory import ADVICE, PROFILE, candidate, evaluation, interval, task
 
 SOFTMAX, RELU = task("softmax"), task("relu")
 SYSTEM = {"role": "system", "content": "You write kernels; rules <above> all."}
@@ -68,7 +68,8 @@ def searched(database: RunDatabase) -> RunDatabase:
     def attempt(number: int, of: Candidate, advice: Advice | None = None, **how: object) -> None:
         confirms = bool(how.pop("confirms", False))
         found = evaluation(SOFTMAX, of, **how)  # type: ignore[arg-type]
-        database.record_attempt(SOFTMAX.id, number, of, advice, found, None, confirms=confirms)
+        profile = PROFILE if found.timing is not None else None
+        database.record_attempt(SOFTMAX.id, number, of, advice, found, profile, confirms=confirms)
 
     attempt(0, broken, verdict=Verdict.build_error, reason="line 7: error: no 'f'")
     fix = json.dumps({"critical_issue": FIX.bottleneck, "minimal_fix": FIX.plan})
@@ -206,7 +207,7 @@ def test_the_page_has_each_round_behind_a_fold(searched: RunDatabase) -> None:
     assert '<span class="added">+# kernel 1</span>' in html and "Idea: one pass" in html
     assert html.count("rules &lt;above&gt; all") == 1  # however many calls had it
     assert html.count('href="#system-prompt-1"') == 5 and html.count('id="system-prompt-1"') == 1
-    assert "1, again" in html
+    assert "1, again" in html and "measured again" in html and "Bound by memory; 60% of" in html
     drawn = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
     assert sum("over cost" in str(label) for label in drawn) == 2
     corrected = html[html.index("<strong>a typo</strong>") :]
