@@ -32,7 +32,8 @@ def test_a_run_without_a_model(tmp_path: Path, home: Path) -> None:
             assert server.stdout is not None
             assert server.stdout.readline() == f"export OPENAI_BASE_URL=http://127.0.0.1:{port}/v1\n"
             run = [*command, "run", TASK, "--coder", "llm", "--model", "scripted", "--rounds", "3"]
-            run += ["--effort", "quick", "--baseline", "eager", "--out", str(tmp_path / "run")]
+            run += ["--effort", "quick", "--baseline", "eager", "--seed", "none", "--repairs", "0"]
+            run += ["--out", str(tmp_path / "run")]
             environment |= {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "none"}
             subprocess.run(run, env=environment, check=True, capture_output=True)
         finally:
