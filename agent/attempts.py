@@ -1,9 +1,11 @@
-"""Attempts of a task: those profiled closely before a judge advises on them, and one that comes again."""
+"""Steps of a search: what is profiled closely before it, how candidates are written, and one that repeats."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from kernelwright.agent.protocols import Attempt, ProfilingEvaluator, Recorder
+from kernelwright.agent.abandonable_pool import abandonable_pool
+from kernelwright.agent.protocols import Attempt, Coder, ProfilingEvaluator, Recorder
 from kernelwright.agent.search import Request, Search, Stop
 from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task
 
@@ -23,6 +25,33 @@ def next_step(
             tried[number] = replace(attempt, profile=profile)
             recorder.profile(task, number, tried[number])
     return search.step(task, tried)
+
+
+def written(
+    coders: Mapping[str, Coder],
+    task: Task,
+    tried: Sequence[Attempt],
+    requests: Sequence[Request],
+    spent: Callable[[], str | None],
+) -> Generator[tuple[Request, Callable[[], Candidate]]]:
+    """Yield each request with what gives its candidate; several candidates are written side by side.
+
+    Ends early once anything is `spent`. Where a model fails, what others wrote has been kept with its answer,
+    for when the run goes on.
+    """
+    writing = [
+        partial(coders[r.coder].propose, task, tried[: r.seen], r.advice, r.sample, r.afresh)
+        for r in requests
+    ]
+    if len(requests) == 1:
+        yield requests[0], writing[0]
+        return
+    with abandonable_pool(max(1, len(requests)), "coder") as executor:
+        futures = [executor.submit(write) for write in writing]
+        for request, candidate in zip(requests, futures, strict=True):
+            if spent() is not None:
+                return  # the next step says so
+            yield request, candidate.result
 
 
 def repeated(candidate: Candidate, tried: Iterable[Attempt]) -> Evaluation | None:

@@ -1,14 +1,13 @@
 """The loop: propose, evaluate, profile, advise, step by step; then measure the winner once more."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kernelwright.agent.abandonable_pool import abandonable_pool
-from kernelwright.agent.attempts import next_step, repeated
+from kernelwright.agent.attempts import next_step, repeated, written
 from kernelwright.agent.budget import BudgetSpent, Evaluations, ShareSpent
-from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder, Seed
+from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder, SeedSource
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Request, Search, Stop, best_of, rounds_of, wrong_ceiling
 from kernelwright.agent.winners import rivals, speedup_of, winner
@@ -30,7 +29,7 @@ class TaskLoop:
     recorder: Recorder
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
     estimates: Callable[[Sequence[Attempt]], Mapping[str, float]]  # speedups over eager, by sha256
-    seed: Seed | None = None
+    seed: SeedSource | None = None
     repairs: Repairs | None = None
     first: Measurement = SEARCHED  # until something is timed; of later ones `SEARCHED`
 
@@ -46,7 +45,7 @@ class TaskLoop:
         step ends early. Raises TaskError when the task itself does not work, a ModelError when a model does
         not, BudgetSpent when nothing could be tried.
         """
-        reason = self.out_of_time(task) or self.evaluations.spent(task.id)
+        reason = self._spent(task)
         if reason and tried:
             return reason
         try:
@@ -75,44 +74,30 @@ class TaskLoop:
     def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
         """Append an attempt for each request. Raises BudgetSpent once what was paid for is evaluated."""
         refusal: BudgetSpent | None = None
-        with closing(self._written(task, tuple(tried), requests)) as written:
-            for request, write in written:
+        writing = written(self.coders, task, tuple(tried), requests, partial(self._spent, task))
+        with closing(writing) as candidates:
+            for request, write in candidates:
                 try:
                     tried.append(self._attempt(task, tried, request.advice, write))
                     self._repair(task, tried)
+                except ShareSpent:  # the next step asks for the rest, in its order
+                    raise
                 except BudgetSpent as spent:
                     refusal = refusal or spent
         if refusal is not None:
             raise refusal
 
+    def _spent(self, task: Task) -> str | None:
+        """Return why nothing more may be tried on a task now; None if something may."""
+        return self.out_of_time(task) or self.evaluations.spent(task.id)
+
     def _repair(self, task: Task, tried: list[Attempt]) -> None:
         """Append the repairs of the last round, as long as its file fails and there may be more."""
         while self.repairs is not None and (failed := self.repairs.subject(tried)) is not None:
-            if (self.out_of_time(task) or self.evaluations.spent(task.id)) is not None:
+            if self._spent(task) is not None:
                 return  # the next step says so
             write = partial(self.repairs.repaired, task, tuple(tried), failed)
             tried.append(self._attempt(task, tried, failed.advice, write))
-
-    def _written(
-        self, task: Task, tried: Sequence[Attempt], requests: Sequence[Request]
-    ) -> Generator[tuple[Request, Callable[[], Candidate]]]:
-        """Each request with what gives its candidate; several candidates are written side by side.
-
-        Where a model fails, what others wrote has been kept with its answer, for when the run goes on.
-        """
-        writing = [
-            partial(self.coders[r.coder].propose, task, tried[: r.seen], r.advice, r.sample, r.afresh)
-            for r in requests
-        ]
-        if len(requests) == 1:
-            yield requests[0], writing[0]
-            return
-        with abandonable_pool(max(1, len(requests)), "coder") as executor:
-            written = [executor.submit(write) for write in writing]
-            for request, candidate in zip(requests, written, strict=True):
-                if (self.out_of_time(task) or self.evaluations.spent(task.id)) is not None:
-                    return  # the next step says so
-                yield request, candidate.result
 
     def _attempt(
         self, task: Task, tried: Sequence[Attempt], advice: Advice | None, write: Callable[[], Candidate]

@@ -94,7 +94,7 @@ class RepairingCoder(Protocol):
         ...
 
 
-class Seed(Protocol):
+class SeedSource(Protocol):
     """Gives the candidate that a search begins with."""
 
     def __call__(self, task: Task) -> Candidate:

@@ -27,7 +27,7 @@ from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import RunProgress
-from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, Seed, searched
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, SeedSource, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
@@ -182,7 +182,7 @@ class Run:
     def _near_roofline(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a model is not asked about a task, whose eager is timed before anything is paid."""
         config = self.config
-        if self.models is None or not (config.search.skip_near_roofline and config.timed):
+        if self.models is None or config.search.all_tasks or not config.timed:
             return None
         share = eager_share(tried)
         if share is None and not len(rounds_of(tried)):  # nor does a seed tell
@@ -275,7 +275,7 @@ class Run:
         judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
         return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))
 
-    def _seed(self, builtin: Coder) -> Seed | None:
+    def _seed(self, builtin: Coder) -> SeedSource | None:
         model = self.config.model
         if self.models is None or model.seed == "none":
             return None

@@ -198,7 +198,7 @@ def _task_summary(
         own_kernel_share=best.evaluation.own_kernel_share if best else None,
         candidate_us=timing.candidate_us if timing else None,
         candidate=best.candidate.sha256 if best else None,
-        rounds=sum(not a.confirms and a.candidate.origin == "round" for a in attempts),
+        rounds=len({a.round for a in attempts if not a.confirms and a.candidate.origin == "round"}),
         stop_reason=task.stop_reason,
         llm_calls=len(calls),
         usd=total_usd(calls),

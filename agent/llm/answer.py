@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kernelwright.agent.llm.model import Completion, Usage, estimated_tokens
-from kernelwright.agent.llm.thought import closes, closes_unopened, without_marks, without_thought
+from kernelwright.agent.llm.thought import closes_unopened, without_marks, without_thought
 from kernelwright.agent.llm.tool_calls import ToolCallPieces
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
@@ -188,15 +188,12 @@ def _texts(content: Any, thoughts: bool = False, plain: bool = True) -> Iterator
 def separated(text: str, cut: bool = False, cut_thoughts_open: bool = False) -> tuple[str, str]:
     """Separate an answer from the thinking before it, which some servers leave in the text.
 
-    A thought that is never closed is no answer if it was `cut` off, else it is taken for one.
-    `cut_thoughts_open`: the model's answers begin with a thought that no tag opens.
+    `cut`: it was cut off. `cut_thoughts_open`: the model's answers begin with a thought that no tag opens.
     """
     answer, thought = without_thought(text)
     if not thought:
         return ("", text.strip()) if cut and cut_thoughts_open else (answer, "")
-    ended_open = not (answer.strip() or cut or closes(text))
-    thought = without_marks(thought).strip()
-    return (thought, "") if ended_open else (answer.lstrip(), thought)
+    return answer.lstrip(), without_marks(thought).strip()
 
 
 def joined(pieces: Iterable[str]) -> str:

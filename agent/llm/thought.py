@@ -46,11 +46,6 @@ def without_marks(thought: str) -> str:
     return _CLOSED.sub("", _OPENED.sub("", thought))
 
 
-def closes(text: str) -> bool:
-    """Return True if a text closes a thought."""
-    return _CLOSED.search(text) is not None
-
-
 def closes_unopened(text: str) -> bool:
     """Return True if a text closes a thought that it does not open: the prompt has opened it."""
     closed = _CLOSED.search(text)

@@ -13,8 +13,8 @@ from kernelwright.kernelbench.records import Task, Verdict
 
 
 class AgentOptions(StopOptions):
-    turns: Annotated[int, Field(ge=1), typer.Option(help="Answers of an agent for each task.")] = 40
-    context_tokens: Annotated[int, Field(ge=8000), typer.Option(help="Longest conversation of an agent.")] = (
+    turns: Annotated[int, Field(ge=1), typer.Option(help="Answers of an agent.")] = 40
+    context_tokens: Annotated[int, Field(ge=8000), typer.Option(help="Context of an agent.")] = (
         100_000
     )
 

@@ -58,9 +58,9 @@ class StopOptions(Section):
     patience: Annotated[int | None, Field(ge=1), typer.Option(help="Stop after N rounds without a gain.")] = (
         None
     )
-    skip_near_roofline: Annotated[
-        bool, typer.Option(help="Ask no model about tasks that eager runs at 90% of the roofline.")
-    ] = True
+    all_tasks: Annotated[
+        bool, typer.Option("--all-tasks", help="Keep tasks that eager runs near the roofline.")
+    ] = False
 
     @property
     def stop_rules(self) -> "StopRules":

@@ -25,7 +25,7 @@ from kernelwright.kernelbench.records import Advice, Task
 
 
 class RefineOptions(StopOptions):
-    refine_from: Annotated[Literal["best", "latest"], typer.Option(help="Start of each refinement.")] = "best"
+    refine_from: Annotated[Literal["best", "latest"], typer.Option(help="Refine from.")] = "best"
 
 
 @dataclass(frozen=True)

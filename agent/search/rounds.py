@@ -14,7 +14,7 @@ from kernelwright.agent.protocols import Attempt
 
 
 @dataclass(frozen=True)
-class Round:
+class SearchRound:
     """A file asked of the search's coder, and the repairs of it."""
 
     began: int  # attempts before it
@@ -22,7 +22,7 @@ class Round:
 
     @property
     def last(self) -> Attempt:
-        """What the round came to: its last attempt with a file, if there is one."""
+        """The result of the round: its last attempt with a file, if there is one."""
         return next((a for a in reversed(self.attempts) if a.candidate.usable), self.attempts[-1])
 
     @property
@@ -35,7 +35,7 @@ class Rounds:
     """The seeds of a history and its rounds, in order. `attempts`: how many there are of all kinds."""
 
     seeds: tuple[Attempt, ...]
-    rounds: tuple[Round, ...]
+    rounds: tuple[SearchRound, ...]
     attempts: int
 
     def __len__(self) -> int:
@@ -43,12 +43,12 @@ class Rounds:
 
     @property
     def last(self) -> list[Attempt]:
-        """What each round came to."""
+        """The result of each round."""
         return [each.last for each in self.rounds]
 
     @property
     def usable(self) -> list[Attempt]:
-        """What the rounds came to that have a file."""
+        """The results of the rounds that have a file."""
         return [each.last for each in self.rounds if each.usable]
 
     def seen(self, rounds: int) -> int:
@@ -78,4 +78,4 @@ def rounds_of(history: Sequence[Attempt]) -> Rounds:
             own = [attempt]
             rounds.append((number, own))
         made_in.setdefault(candidate.sha256, own)
-    return Rounds(tuple(seeds), tuple(Round(began, tuple(own)) for began, own in rounds), len(history))
+    return Rounds(tuple(seeds), tuple(SearchRound(began, tuple(own)) for began, own in rounds), len(history))

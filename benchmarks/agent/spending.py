@@ -81,11 +81,11 @@ def run(
     ]
     share = round(usd / len(tasks), 2)
     ways = (
-        Way("each task to its end, in order", False, {"skip_near_roofline": False}),
+        Way("each task to its end, in order", False, {"all_tasks": True}),
         Way(
             f"the same, `--max-usd-per-task {share:.2f}`",
             False,
-            {"skip_near_roofline": False, "max_usd_per_task": share},
+            {"all_tasks": True, "max_usd_per_task": share},
         ),
         Way("a first round for all, then by expected gain (the default)", True, {}),
     )
@@ -104,8 +104,11 @@ def simulated(tasks: Sequence[Task], breadth_first: bool, options: Mapping[str, 
     pool, model = StandInPool(natures, seed), StandInModel(seed)
     config = build(
         RunConfig,
-        {"coder": "llm", "model": _MODEL, "language": ("cuda",), "reply_tokens": 32768, **options},
-    )
+        {
+            "coder": "llm", "model": _MODEL, "language": ("cuda",), "reply_tokens": 32768,
+            "seed": "none", **options,
+        },
+    )  # fmt: skip
     evaluation = config.evaluation.model_copy(update={"device": TARGET.device})
     config = config.model_copy(update={"evaluation": evaluation})
     roles = config.model.roles()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
+from kernelwright.agent.budget import BudgetSpent, Evaluations, ShareSpent, deadline
 from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
 from kernelwright.agent.search import Refine, Request, Stop, StopRules, best_of
@@ -294,6 +294,7 @@ class Samples(Coder):
 
     none: int = -1
     dear: int = -1
+    for_later: int = -1
 
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0, afresh: bool = False
@@ -305,6 +306,9 @@ class Samples(Coder):
             raise NoCandidate(candidate, "the reply is empty")
         if sample == self.dear:
             raise BudgetSpent("$1 are spent")
+        if sample == self.for_later:
+            self.for_later = -1
+            raise ShareSpent("the task's share is spent")
         return candidate
 
 
@@ -344,6 +348,14 @@ def test_money_that_is_spent_in_between_ends_it_once_what_was_paid_for_is_evalua
     notes = Notes()
     assert optimized(at_once(Samples(dear=1), evaluator, notes)) == "$1 are spent"
     assert notes.kept == [(0, "0", False), (1, "2", False), (2, "2", True)]
+
+
+def test_a_share_that_is_spent_in_between_leaves_the_rest_for_later_in_its_order() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.6), (right, 1.7), (right, 1.7)])
+    notes = Notes()
+    assert optimized(at_once(Samples(for_later=1), evaluator, notes)) == "three"
+    assert notes.kept[:3] == [(0, "0", False), (1, "1", False), (2, "2", False)]
 
 
 def test_a_coder_sees_no_more_of_the_history_after_a_kill() -> None:

@@ -14,6 +14,7 @@ from kernelwright.agent.search import (
     Stop,
     StopRules,
     best_of,
+    rounds_of,
     wrong_ceiling,
 )
 from kernelwright.kernelbench.records import (
@@ -107,6 +108,29 @@ def test_the_best_is_the_one_with_the_highest_lower_bound() -> None:
     sure, hopeful = attempt(2.0, spread=0.01), attempt(2.1, spread=0.2)
     assert best_of([sure, hopeful, attempt(9.0, wrong=True)]) is sure
     assert best_of([attempt(9.0, wrong=True)]) is None
+
+
+def as_seed(given: Attempt) -> Attempt:
+    return replace(given, candidate=given.candidate.model_copy(update={"origin": "seed"}))
+
+
+def test_a_seed_is_no_round_but_what_a_gain_is_held_against() -> None:
+    rules, seed = StopRules(rounds=3, patience=2), as_seed(attempt(1.5))
+    slower = [attempt(1.2), attempt(1.4)]
+    assert rules.reached([seed]) is None
+    assert rules.reached([seed, slower[0]]) is None
+    assert rules.reached([seed, *slower]) == "no gain in 2 rounds"
+    assert StopRules(rounds=2).reached([seed, *slower]) == "2 rounds"
+    assert rules.reached([seed, attempt(2.0), slower[0]]) is None
+
+
+def test_a_repair_belongs_to_its_round_wherever_it_stands() -> None:
+    failed, other, right = attempt(1.0, wrong=True), attempt(2.0), attempt(3.0)
+    mended = right.candidate.model_copy(update={"origin": "repair", "parents": (failed.candidate.sha256,)})
+    repair = replace(right, candidate=mended)
+    rounds = rounds_of([as_seed(attempt(0.5)), failed, other, repair])
+    assert rounds.last == [repair, other] and [each.began for each in rounds.rounds] == [1, 2]
+    assert rounds.first(1).last == [repair] and rounds.first(1).attempts == 2
 
 
 TASK = Task(id="t", level=1, source="")

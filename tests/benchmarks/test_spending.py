@@ -18,7 +18,7 @@ ONE_CALL_USD = 0.4  # of a file, at most, as 32768 tokens are
 
 
 def begun(breadth_first: bool) -> spending.Spending:
-    options = {"max_usd": 2.4, "rounds": 10, "skip_near_roofline": False, "tasks_at_once": 2}
+    options = {"max_usd": 2.4, "rounds": 10, "all_tasks": True, "tasks_at_once": 2}
     return spending.simulated(TASKS, breadth_first, options, seed=1)
 
 

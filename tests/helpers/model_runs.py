@@ -94,7 +94,8 @@ class Pool:
 
 
 def says(speedup: float | str) -> str:
-    return f"```python\n{KERNEL.format(speedup)}```"
+    stated = repr(speedup) if isinstance(speedup, str) else speedup
+    return f"```python\n{KERNEL.format(stated)}```"
 
 
 def judged(prompt: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from kernelwright.kernelbench.records import Advice, Verdict
-from kernelwright.results.lessons.calibration import calibration, measured_gain
+from kernelwright.results.lessons.calibration import calibration, corrects, measured_gain
 from kernelwright.results.store.records import RecordedAttempt
 from tests.helpers.results.run_factory import candidate, evaluation, task
 
@@ -50,3 +50,19 @@ def test_corrections_and_confirmations_predict_nothing() -> None:
         calibration([[first, attempt(2, 50.0, 1.0, first), attempt(3, 50.0, 2.0, first, confirms=True)]])
         is None
     )
+
+
+def test_an_idea_that_is_right_once_it_is_corrected_is_one_prediction() -> None:
+    """As `calibration` has it in its example: two failures, of which a repair has the same advice."""
+    first = attempt(1, 10.0)
+    broken = attempt(2, None, 1.5, first)
+    repaired = attempt(3, None, 1.5, broken)
+    right = attempt(4, 8.0, 1.0, repaired)
+    later = attempt(5, 5.0, 2.0, right)
+    tried = [first, broken, repaired, right, later]
+    assert measured_gain(broken, tried) == measured_gain(right, tried) == pytest.approx(1.25)
+    assert [corrects(each, tried) for each in tried] == [False, False, True, True, False]
+    found = calibration([tried])
+    assert found is not None and found.came == pytest.approx([1.25, 1.6])
+    given_up = calibration([[first, broken, repaired]])
+    assert given_up is not None and (len(given_up.predictions), given_up.came) == (1, [])

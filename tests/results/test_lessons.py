@@ -92,6 +92,24 @@ def test_a_run_s_effects_are_read_from_its_records(tmp_path: Path) -> None:
     assert lesson.families == ["softmax"]
 
 
+def test_a_technique_that_fails_at_first_and_is_corrected_has_helped(tmp_path: Path) -> None:
+    """Also for those who learned of the failure first."""
+    with run_factory.new_run(tmp_path / "run.db") as database:
+        recorded(database, ROWS, 1.0, None)
+        memory = LessonMemory(database)
+        assert "0 of 1 faster, 1 failed" in str(lessons_from(memory._effects)[0])
+        recorded(database, ROWS)
+        failed = database.attempts(ROWS.id)[-1]
+        made = candidate(2, (failed.candidate.sha256,))
+        database.record_attempt(
+            ROWS.id, 2, made, failed.advice, evaluation(ROWS, made, Verdict.correct, eager=1.5), None
+        )
+        memory.learn(ROWS)
+        for effects in (memory._effects, list(effects_of(database))):
+            [lesson] = lessons_from(effects)
+            assert (lesson.gains, len(lesson.effects)) == ([1.5], 1)
+
+
 def test_a_prompt_is_told_the_same_when_a_run_goes_on_although_more_is_known(tmp_path: Path) -> None:
     with run_factory.new_run(tmp_path / "run.db") as database:
         recorded(database, ROWS, 1.0, 2.0)

@@ -194,7 +194,6 @@ WHOLE: dict[str, Reply | RawResponse] = {
     "thought_whole": Reply(f"<think>\n{TEXT.replace('...', '0')}\n</think>\n\n{TEXT}"),
     "thought_not_opened": Reply(f"{TEXT.replace('...', '0')}\n</think>\n\n{TEXT}"),
     "thought_in_another_tag": Reply(f"<thinking>{TEXT.replace('...', '0')}</thinking>\n{TEXT}"),
-    "thought_never_closed_but_ended": Reply(f"<think>\n{TEXT}"),
 }  # fmt: skip
 
 

@@ -5,8 +5,6 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +20,7 @@ from kernelwright.kernelbench.records import (
 )
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
-from tests.helpers.anywhere import TARGET
 from tests.helpers.model_runs import KERNEL, ONE_CALL_USD, Better, Pool, carried_out, judged
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RunDatabase]:
-    with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as made:
-        yield made
 
 
 def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
@@ -131,7 +122,7 @@ def test_tasks_near_the_roofline_can_be_asked_about_all_the_same(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script, pool = Better(), Pool(eager_shares={"file:0": 0.93})
-    assert carried_out(database, endpoint, 1, pool, rounds=1, skip_near_roofline=False)
+    assert carried_out(database, endpoint, 1, pool, rounds=1, all_tasks=True)
     assert [call.task for call in database.llm_calls()] == ["file:0"]
 
 

@@ -132,7 +132,8 @@ def run(home: Path, endpoint: FakeEndpoint, *words: object) -> subprocess.Comple
     return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=580)
 
 
-MODEL = ("--coder", "llm", "--model", "gpt-4.1", "--effort", "quick", "--baseline", "eager")
+ASKED = ("--coder", "llm", "--model", "gpt-4.1", "--effort", "quick", "--baseline", "eager")
+MODEL = (*ASKED, "--seed", "none", "--repairs", 0)
 
 
 def low(attempt: RecordedAttempt) -> float:
@@ -266,6 +267,9 @@ CANNOT = {
     "no_model": (("--coder", "llm"), "--model"),
     "no_coder": (("--model", "m"), "--coder llm"),
     "another_judge": (("--coder", "llm", "--judge", "rules", "--model", "m"), "--judge llm"),
+    "no_judge_of_schedules": (("--judge", "none"), "--judge llm"),
+    "no_such_seed": (("--coder", "llm", "--model", "m", "--seed", "bulitin"), "give builtin, none, or a .py file"),
+    "no_seed": (("--coder", "llm", "--model", "m", "--seed", __file__), "defines no class ModelNew"),
     "cuda_on_a_cpu": (("--coder", "llm", "--model", "m", "--language", "cuda"), "cpp, triton"),
     "no_price": (("--coder", "llm", "--model", "nobody-knows", "--max-usd", "1"), "--prices"),
     "a_price_of_one_number": (("--coder", "llm", "--model", "m", "--price", "2"), "such as 2/8"),
