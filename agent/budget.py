@@ -76,6 +76,12 @@ class Evaluations:
         with self._lock:
             return self._had[task]
 
+    @property
+    def total(self) -> int:
+        """Return the number that all tasks have had."""
+        with self._lock:
+            return self._had.total()
+
     def done(self, task: str) -> None:
         """Release the evaluation that is kept for this task."""
         with self._lock:

@@ -8,11 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.model import EndpointUnusable
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.agent.progress import log, reported
+from kernelwright.agent.progress import log, opening_line, reported
 from kernelwright.agent.replay import replay
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.errors import StorageError, UsageError
@@ -37,6 +39,8 @@ def run(config: RunConfig) -> int:
     if config.output.replay is not None:
         config.require_only("replay")
         return replay(config.output.replay, out, config.output.as_json)
+    if config.output.dry_run:
+        return _dry_run(config)
     begun = _new(config, out) if config.output.resume is None else _resumed(config, config.output.resume)
     with begun as (folder, database, evaluator, config, found):
         learned = _learned_if_readable(config)
@@ -47,6 +51,7 @@ def run(config: RunConfig) -> int:
                 reported(folder, database, config.output.as_json) as progress,
                 models or nullcontext(),
             ):
+                progress.say(opening_line(config, config.endpoint.url, len(database.tasks()), folder.path))
                 done = Run(config, database, pool, models, learned, progress).execute()
         except KeyboardInterrupt:
             _say_how_to_go_on("Interrupted", folder)
@@ -115,6 +120,22 @@ def _preflight(config: RunConfig, had: Sequence[LlmCall] = ()) -> "Preflight | N
     """
     roles = config.model.roles()
     return config.terms().preflight(roles, had, _say) if roles is not None else None
+
+
+def _dry_run(config: RunConfig) -> int:
+    from kernelwright.agent.dry_run import dry_run, show
+
+    if config.output.resume is not None:
+        raise UsageError("--dry-run is of a new run", "leave out --resume")
+    config = config.resolved()
+    config.check()
+    tasks = config.tasks.resolve(config.evaluation.device)
+    found = dry_run(config, config.terms().prices, tasks)
+    if config.output.as_json:
+        print(found.model_dump_json())
+    else:
+        show(found, Console(highlight=False))
+    return 0
 
 
 def _models(

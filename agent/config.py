@@ -295,6 +295,9 @@ class RunOutputOptions(Section):
     replay: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Repeat a run's decisions, measuring nothing.")
     ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompts and their price.")] = (
+        False
+    )
     as_json: Json = False
 
 

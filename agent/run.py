@@ -6,6 +6,8 @@ slots of a ProfilingPool: models write while candidates are built and verified, 
 
 import statistics
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +35,7 @@ from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
 from kernelwright.agent.search import Agent, Search, Team, best_of, rounds_of
 from kernelwright.agent.seeds import BuiltinSeed, FileSeed
+from kernelwright.agent.status import RunStatus, activities, seconds_left
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.agent.tuner.posterior import expected_speedups
@@ -74,7 +77,8 @@ class Run:
         entries = database.tasks()
         pending = [entry.task for entry in entries if entry.state is TaskState.pending]
         done = [entry.task for entry in entries if entry.state is TaskState.done]
-        self.progress.done(len(done))
+        self._tasks, self._ended = len(entries), Counter({TurnOutcome.done: len(done)})
+        self._counting = threading.Lock()
         self.evaluations = Evaluations(
             config.budget.max_evaluations,
             config.budget.max_evaluations_per_task,
@@ -108,6 +112,8 @@ class Run:
         Where one task raises, the others are ended; what they had under way is not recorded. Raises
         EndpointUnusable where no model answers.
         """
+        self._began, self._share_before = time.monotonic(), self._share_done()
+        self.progress.watch(self.status)
         running: list[Future[bool]] = []
         with ThreadPoolExecutor(self.workers, "task") as executor:
             try:
@@ -127,8 +133,8 @@ class Run:
         complete = True
         while (turn := self.scheduler.take()) is not None:
             outcome = self.play(turn)
-            if outcome is not TurnOutcome.goes_on:
-                self.progress.done()
+            with self._counting:
+                self._ended[outcome] += 1
             complete &= outcome is not TurnOutcome.left
             self.scheduler.put_back(turn, done=outcome is not TurnOutcome.goes_on)
         return complete
@@ -139,7 +145,6 @@ class Run:
         if (reason := self._not_begun(task, tried)) is not None:
             self.progress.say(f"{task.id}: not begun, {reason}")
             return TurnOutcome.left
-        self.progress.begin(task.id)
         try:
             if not tried:
                 findings = "; ".join(self.pool.audit(task))
@@ -169,6 +174,42 @@ class Run:
             self.loop.begin(task, tried)
         except NoSeed as none:
             self.progress.say(f"{task.id}: no seed: {none}")
+
+    def status(self) -> RunStatus:
+        """Return how far the run is. From any thread."""
+        budget, limits = self.models.budget if self.models is not None else None, self.config.budget.run
+        calls = budget.under_way if budget is not None else []
+        spent = budget.spent_on(None) if budget is not None else None
+        done, took_s = self._share_done(), time.monotonic() - self._began
+        return RunStatus(
+            usd=spent.usd if spent is not None else None,
+            tokens=spent.tokens if spent is not None else 0,
+            max_usd=limits.usd,
+            calls=budget.calls if budget is not None else 0,
+            asked=len(calls),
+            device="CPU" if self.config.evaluation.device == "cpu" else "GPU",
+            queue=self.pool.waiting,
+            tasks=self._tasks,
+            done=self._ended[TurnOutcome.done],
+            begun=sum(each.taken or bool(each.tried) for each in self.scheduler.tasks),
+            share=done,
+            took_s=took_s,
+            left_s=seconds_left(took_s, self._share_before, done, limits.minutes),
+            now=activities(self.pool.running, [(call.role, call.task or "") for call in calls]),
+        )
+
+    def _share_done(self) -> float:
+        """Return the share of the run that is done: of its rounds or, if that is more, of a limit of it."""
+        limits, rounds = self.config.budget.run, self.config.search.rounds
+        open_tasks = self.scheduler.tasks
+        ended = self._tasks - len(open_tasks)
+        begun = sum(min(1.0, len(each.tried) / rounds) for each in open_tasks)
+        shares = [(ended + begun) / max(1, self._tasks)]
+        if self.models is not None:
+            shares.append(self.models.budget.spent_on(None).part_of(limits))
+        if limits.evaluations:
+            shares.append(self.evaluations.total / limits.evaluations)
+        return min(1.0, max(shares))
 
     def _not_begun(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a task is not begun; of one that was, the winner may still be measured."""

@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 
 from kernelwright.kernelbench.cli import Json
-from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.profiling.selection import MOST_KEPT, place
 from kernelwright.results.lessons import metrics as looked_at
+from kernelwright.results.report import round_text
 from kernelwright.results.report import training as training_report
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.report.formats import ReportFormat, console, render, show
@@ -26,38 +27,58 @@ def report(
     run: Annotated[
         str, typer.Argument(help="A run folder, a training folder or a database URL.", metavar="RUN")
     ],
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            help="A task of the run, by its id or the end of it: show its rounds.",
+            metavar="TASK",
+            show_default=False,
+        ),
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option("--round", help="Show this round of TASK with its prompts and replies.", metavar="N"),
+    ] = None,
     format: Annotated[ReportFormat, typer.Option(help="Format of the report.")] = ReportFormat.table,
     output: Annotated[
         Path | None, typer.Option(help="Write the report to this file instead of the screen.")
     ] = None,
 ) -> None:
-    """Show the results of a run, or the course of a training."""
+    """Show the results of a run, of one of its tasks or rounds, or the course of a training."""
+    if task is None and number is not None:
+        raise UsageError("--round is of a task", "give one: kernelwright report RUN TASK --round N")
     content: RunReport | Training
     if holds_training(run):
+        if task is not None:
+            raise UsageError(f"{run} is a training, which has no tasks to report", f"leave out {task}")
         content = Training.read(Path(run))
     else:
         with RunDatabase.open(run, read_only=True) as database:
             content = RunReport.read(database)
     if output is not None:
         try:
-            write_atomically(output, _text(content, format))
+            write_atomically(output, _text(content, task, number, format))
         except OSError as error:
             raise StorageError(
                 f"{output} cannot be written ({error.strerror or error})", "choose another --output"
             ) from error
     elif format == ReportFormat.table:
-        if isinstance(content, RunReport):
-            show(content)
-        else:
+        if isinstance(content, Training):
             console().print(training_report.table(content))
+        elif task is not None:
+            round_text.show(content, task, number)
+        else:
+            show(content)
     else:
-        sys.stdout.write(_text(content, format))
+        sys.stdout.write(_text(content, task, number, format))
 
 
-def _text(content: RunReport | Training, format: ReportFormat) -> str:
-    return (
-        render(content, format) if isinstance(content, RunReport) else training_report.render(content, format)
-    )
+def _text(content: RunReport | Training, task: str | None, number: int | None, format: ReportFormat) -> str:
+    if isinstance(content, Training):
+        return training_report.render(content, format)
+    if task is not None:
+        return round_text.render(content, task, number, format)
+    return render(content, format)
 
 
 def metrics(

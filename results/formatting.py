@@ -84,6 +84,18 @@ def money(usd: float | None) -> str:
     return f"${usd:.2f}" if usd == 0 or usd >= 0.1 else f"${usd:.4f}"
 
 
+def dollars(usd: float) -> str:
+    """Format a mark on an axis of dollars: `$0.004`, `$1.5`, `$75`."""
+    return f"${usd:.3g}" if usd < 1000 else f"${usd:,.0f}"
+
+
+def tokens(number: float) -> str:
+    """Format a mark on an axis of tokens: `5k tokens`, `1.5M tokens`."""
+    if number >= 1e6:
+        return f"{number / 1e6:.3g}M tokens"
+    return f"{number / 1e3:.3g}k tokens" if number >= 1e3 else f"{number:.0f} tokens"
+
+
 def duration(seconds: float) -> str:
     """Format seconds as `42 s`, `12 min`, `3 h 20 min`."""
     if seconds < 99.5:

@@ -52,12 +52,12 @@ SURFACE = {
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--max-minutes", "--max-minutes-per-task",
-        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json", "--config",
+        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
     },
     "compile": {
         "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",
     },
-    "report": {"run", "--format", "--output"},
+    "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {
         "run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--inside", "--where-faster",

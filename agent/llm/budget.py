@@ -59,6 +59,8 @@ class Budget:
         self._reserved: dict[str | None, Spent] = {}
         self._under_way: Counter[str | None] = Counter()
         self._changed = asyncio.Condition()
+        self.calls = 0  # that were counted
+        self._asked: dict[int, ModelCall] = {}  # the calls under way
         self._shares: dict[str, SpendingLimits] = {}  # of tasks in their first round: what they may reach
         self._sharing = threading.Lock()
 
@@ -73,12 +75,18 @@ class Budget:
 
     def count(self, task: str | None, usd: float | None, tokens: int) -> None:
         """Add the cost of a call; None dollars if unknown."""
+        self.calls += 1
         for account in {None, task}:
             self._spent[account] = self.spent_on(account) + Spent(usd or 0.0, tokens)
 
     def spent_on(self, task: str | None) -> Spent:
         """Return what has been spent on a task, or by the run."""
         return self._spent.get(task, Spent())
+
+    @property
+    def under_way(self) -> list[ModelCall]:
+        """Return the calls that are being made. From any thread."""
+        return list(self._asked.values())
 
     @contextmanager
     def share(self, task: str, waiting: int) -> Iterator[None]:
@@ -120,9 +128,11 @@ class Budget:
             for account in accounts:
                 self._reserved[account] = self._reserved.get(account, Spent()) + most
                 self._under_way[account] += 1
+            self._asked[id(call)] = call
         try:
             yield
         finally:
+            del self._asked[id(call)]
             async with self._changed:
                 for account in accounts:
                     self._reserved[account] += Spent(-most.usd, -most.tokens)

@@ -66,6 +66,12 @@ class JobQueue:
             self._clients.setdefault(job.client, []).append(job)
             self._changed.notify_all()
 
+    @property
+    def waiting(self) -> int:
+        """Return the number of jobs that nobody has taken."""
+        with self._changed:
+            return sum(map(len, self._clients.values()))
+
     def put_back(self, job: Job) -> None:
         """Return a job that was taken, for another slot to take next."""
         with self._changed:

@@ -66,6 +66,7 @@ class EvaluationPool:
         self._lock = threading.Lock()
         self._known: dict[Hashable, JobOutcome] = {}  # the oldest first
         self._work: dict[tuple[str, str], Work] = {}
+        self._running: dict[int, str] = {}  # task ids, by thread
         self._aborted = False
         self._switch_s = sys.getswitchinterval()
         if len(members) > 1:
@@ -88,6 +89,16 @@ class EvaluationPool:
     @property
     def target(self) -> Target:
         return self._evaluator.target
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of jobs that wait for a slot."""
+        return self._queue.waiting
+
+    @property
+    def running(self) -> list[str]:
+        """Return the tasks of the jobs that slots are doing."""
+        return list(self._running.values())
 
     def submit(
         self,
@@ -178,7 +189,7 @@ class EvaluationPool:
     def _slot(self, device: DeviceSlots, evaluator: LocalEvaluator) -> None:
         fit = partial(self._fit, device)
         with evaluator:
-            while (job := self._queue.take(fit, lambda: device.fault is not None)) is not None:
+            while (job := self._next(device, fit)) is not None:
                 if self._given_up(job):
                     self._queue.done()
                     continue
@@ -198,6 +209,15 @@ class EvaluationPool:
                 if isinstance(came, InfrastructureError) and self._done_elsewhere(device, job, fault):
                     continue
                 self._tell(device, job, came)
+
+    def _next(self, device: DeviceSlots, fit: Callable[[Job], JobFit]) -> Job | None:
+        """Take the next job for the slot of this thread; None if it is to end."""
+        slot = threading.get_ident()
+        self._running.pop(slot, None)
+        job = self._queue.take(fit, lambda: device.fault is not None)
+        if job is not None:
+            self._running[slot] = job.task.id
+        return job
 
     def _fit(self, device: DeviceSlots, job: Job) -> JobFit:
         others = self._others(device, job)

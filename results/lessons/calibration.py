@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelwright.kernelbench.records import Candidate, Evaluation, Verdict
+from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Verdict
 from kernelwright.results import formatting
 from kernelwright.results.store.records import RecordedAttempt
 
@@ -101,15 +101,18 @@ class Calibration:
 def calibration(histories: Iterable[Sequence[RecordedAttempt]]) -> Calibration | None:
     """Collect the predictions over the attempts of each task; None if there are none."""
     found = tuple(
-        Prediction(attempt.advice.predicted_gain, measured_gain(attempt, tried))
+        Prediction(predicted, measured_gain(attempt, tried))
         for attempts in histories
         for tried in [[attempt for attempt in attempts if not attempt.confirms]]
         for attempt in tried
-        if attempt.advice is not None
-        and attempt.advice.predicted_gain != 1.0
-        and not corrects(attempt, tried)
+        if (predicted := predicted_gain(attempt.advice)) is not None and not corrects(attempt, tried)
     )
     return Calibration(found) if found else None
+
+
+def predicted_gain(advice: Advice | None) -> float | None:
+    """Return the gain that advice predicts; None for a correction, which predicts none."""
+    return advice.predicted_gain if advice is not None and advice.predicted_gain != 1.0 else None
 
 
 def measured_gain(attempt: Evaluated, tried: Sequence[Evaluated]) -> float | None:

@@ -5,13 +5,16 @@ the tasks that measure nothing apart, and the environment with the command that 
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernelwright.kernelbench.records import LEAST_OWN, Environment, Interval
 from kernelwright.results import formatting
 from kernelwright.results.deliverable import faster_baselines
 from kernelwright.results.lessons import calibration, lessons
+from kernelwright.results.report.spending import spending_tables
+from kernelwright.results.report.tables import ReportTable
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import RecordedAttempt, RecordedRun, TaskRun
+from kernelwright.results.store.records import LlmCall, RecordedAttempt, RecordedRun, TaskRun
 from kernelwright.results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (
@@ -54,14 +57,6 @@ _CHANGES = (
 
 
 @dataclass(frozen=True)
-class ReportTable:
-    title: str
-    note: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-@dataclass(frozen=True)
 class RunReport:
     """Contents of a report, read once."""
 
@@ -69,15 +64,22 @@ class RunReport:
     summary: Summary
     tasks: tuple[TaskRun, ...]
     attempts: dict[str, list[RecordedAttempt]]  # by task id
+    calls: tuple[LlmCall, ...] = ()
+    where: str = "RUN"  # as commands name it
 
     @classmethod
     def read(cls, database: RunDatabase) -> "RunReport":
         """Read the report. Raises StorageError if the database cannot be read."""
         tasks = tuple(database.tasks())
         attempts = {task.task.id: database.attempts(task.task.id) for task in tasks}
+        calls, url = tuple(database.llm_calls()), database.url
+        path = url.database if url.get_backend_name() == "sqlite" else None
+        named = str(Path(path).parent) if path is not None else "RUN"
         # From what was read, not from the database again: the run may be going on.
-        summary = summary_of(tasks, attempts, database.llm_calls())
-        return cls(run=database.run, summary=summary, tasks=tasks, attempts=attempts)
+        summary = summary_of(tasks, attempts, calls)
+        return cls(
+            run=database.run, summary=summary, tasks=tasks, attempts=attempts, calls=calls, where=named
+        )
 
     @property
     def environment(self) -> Environment | None:
@@ -135,8 +137,8 @@ class RunReport:
         values = " ".join(f"{name}={value}" for name, value in first.overrides.items())
         return f"set in {len(changed)} of {len(self.tasks)} tasks: {first.id} {values}{more}"
 
-    def tables(self) -> list["ReportTable"]:
-        """Return the further tables: missing and faster baselines, calibration of predictions, lessons."""
+    def tables(self) -> list[ReportTable]:
+        """Return the further tables: baselines, where money and time went, calibration, lessons."""
         found = []
         missing: list[tuple[str, ...]] = [
             (entry.task.id, name, formatting.one_line(why, _WHY))
@@ -154,6 +156,7 @@ class RunReport:
                     *_SLOWER, ("task", "baseline", "its time", "speedup of the best kernel over it"), slower
                 )
             )
+        found += spending_tables(self.attempts, self.calls)
         predictions = calibration.calibration(self.attempts.values())
         if predictions is not None:
             found.append(ReportTable(*_PREDICTIONS, calibration.COLUMNS, predictions.rows()))

@@ -1,7 +1,7 @@
-"""Curves over steps for a page: a small SVG drawing for each series."""
+"""Curves for a page, over steps or dollars: a small SVG drawing for each series."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 # In SVG user units.
@@ -26,13 +26,24 @@ class Curve:
     bottom: int = BOTTOM
 
 
-def curve(name: str, series: Sequence[tuple[int, float]]) -> Curve | None:
-    """Draw a series of (step, value), steps rising. NaNs are gaps; None if there is no other value."""
+def curve(
+    name: str,
+    series: Sequence[tuple[float, float]],
+    over: Callable[[float], str] | None = None,
+    stepped: bool = False,
+    counts: bool = False,
+) -> Curve | None:
+    """Draw a series of (x, value), x rising. NaNs are gaps; None if there is no other value.
+
+    `over`: an x in words, `$1.50`; without it they are steps. `stepped`: a value holds until the next one.
+    `counts`: the values are whole and not below 0.
+    """
     finite = [value for _, value in series if math.isfinite(value)]
     if not finite:
         return None
-    first, final = series[0][0], max(series[-1][0], series[0][0] + 1)
-    low, high = _range(min(finite), max(finite))
+    first, final = series[0][0], series[-1][0]
+    final = final if final > first else first + 1
+    low, high = (0.0, max(1.0, 1.06 * max(finite))) if counts else _range(min(finite), max(finite))
 
     def x(step: float) -> float:
         return round(LEFT + (RIGHT - LEFT) * (step - first) / (final - first), 1)
@@ -43,16 +54,26 @@ def curve(name: str, series: Sequence[tuple[int, float]]) -> Curve | None:
     path, pen = "", "M"
     for step, value in series:
         if math.isfinite(value):
-            path += f"{pen}{x(step)} {y(value)}"
+            path += f"H{x(step)}V{y(value)}" if stepped and pen == "L" else f"{pen}{x(step)} {y(value)}"
         pen = "L" if math.isfinite(value) else "M"
     marked = [(step, value) for step, value in series if math.isfinite(value)]
     return Curve(
         name=name,
         last=number(series[-1][1]),
         path=path,
-        marks=tuple((x(s), y(v), f"step {s}: {number(v)}") for s, v in marked if len(marked) <= _MARKED),
-        x_ticks=tuple((x(tick), f"{tick:g}") for tick in ticks(first, final, 6) if tick == int(tick)),
-        y_ticks=tuple((y(tick), number(tick)) for tick in ticks(low, high, 4)),
+        marks=tuple(
+            (x(s), y(v), f"{over(s) if over is not None else f'step {s:g}'}: {number(v)}")
+            for s, v in marked
+            if len(marked) <= _MARKED
+        ),
+        x_ticks=tuple(
+            (x(tick), over(tick) if over is not None else f"{tick:g}")
+            for tick in ticks(first, final, 6)
+            if over is not None or tick == int(tick)
+        ),
+        y_ticks=tuple(
+            (y(tick), number(tick)) for tick in ticks(low, high, 4) if not counts or tick == int(tick)
+        ),
     )
 
 

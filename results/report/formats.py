@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Literal
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -15,7 +16,6 @@ from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
-    ReportTable,
     RunReport,
     aggregate_cells,
     aggregates,
@@ -24,6 +24,7 @@ from kernelwright.results.report.contents import (
     kinds,
 )
 from kernelwright.results.report.page import page
+from kernelwright.results.report.tables import ReportTable
 from kernelwright.results.store.records import RecordedRun
 from kernelwright.results.summary import BASELINES, Summary, TaskSummary
 
@@ -139,8 +140,10 @@ def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
 def plain_table(each: ReportTable) -> Table:
     """Return a table for a terminal."""
     drawn = Table(box=box.SIMPLE_HEAD, title=each.title.lower(), title_justify="left")
-    for column in each.header:
-        drawn.add_column(column, overflow="fold")
+    for number, column in enumerate(each.header):
+        least = max(map(len, column.split()), default=0)  # whole words
+        justify: Literal["left", "right"] = "left" if each.of_text(number) else "right"
+        drawn.add_column(column, justify=justify, overflow="fold", min_width=least)
     for row in each.rows:
         drawn.add_row(*map(Text, row))
     return drawn

@@ -12,7 +12,7 @@ from kernelwright.profiling.records import Profile, RungOutcome
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.tables import MetricTable, finding_lines, tables
 from kernelwright.results import formatting
-from kernelwright.results.lessons.calibration import measured_gain
+from kernelwright.results.lessons.calibration import measured_gain, predicted_gain
 from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
@@ -24,7 +24,11 @@ from kernelwright.results.report.contents import (
     kinds,
     speedups,
 )
-from kernelwright.results.store.records import RecordedAttempt, TaskRun
+from kernelwright.results.report.curves import Curve, curve
+from kernelwright.results.report.folds import Fold, Folds, command, folds
+from kernelwright.results.report.rounds import numbering, rounds
+from kernelwright.results.report.spending import progress
+from kernelwright.results.store.records import LlmCall, RecordedAttempt, TaskRun
 from kernelwright.results.summary import TaskSummary, best_attempt
 
 # The chart, in SVG user units.
@@ -70,9 +74,13 @@ class Round:
     speedup: Interval | None
     time: str
     advice: Advice | None
+    predicted: float | None  # gain
     outcome: float | None  # time of the parent / time of this one; the advice predicted it
     reason: str
     best: bool
+    again: bool  # a measurement at the end
+    idea: str
+    fold: Fold | None  # None of a confirmation
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class TaskSection:
     profile: "ShownProfile | None"  # of the best kernel
     language: str
     source: str  # of the best kernel; empty without one
+    command: str  # that shows a round in full
 
 
 @dataclass(frozen=True)
@@ -106,13 +115,16 @@ def page(report: RunReport) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = {task.task.id: _section(report, task) for task in report.tasks}
+    folded = _folds(report)
+    sections = {task.task.id: _section(report, task, folded) for task in report.tasks}
     summary = report.summary
     return environment.get_template("report.html.j2").render(
         formatting=formatting,
         report=report,
         summary=summary,
         chart=_chart(summary.tasks),
+        curves=_curves(report),
+        systems=folded.systems,
         columns=COLUMNS,
         aggregate_columns=AGGREGATE_COLUMNS,
         aggregates=[aggregate_cells(*row) for row in aggregates(summary)],
@@ -124,19 +136,54 @@ def page(report: RunReport) -> str:
     )
 
 
-def _section(report: RunReport, task: TaskRun) -> TaskSection:
+def _folds(report: RunReport) -> Folds:
+    """Fold all rounds; those that led to the best kernels matter most."""
+    of_task: dict[str, list[LlmCall]] = {}
+    for call in report.calls:
+        if call.task is not None:
+            of_task.setdefault(call.task, []).append(call)
+    found = (each for name, rows in report.attempts.items() for each in rounds(rows, of_task.get(name, ())))
+    led = {
+        (attempt.task, attempt.round)
+        for rows in report.attempts.values()
+        for attempt in lineage(best_attempt(rows), rows)
+    }
+    return folds(found, led)
+
+
+def _curves(report: RunReport) -> list[Curve]:
+    """Draw what the models' dollars gained, or their tokens where they cost none."""
+    course = progress(report.attempts, report.calls)
+    priced = bool(report.summary.usd)
+    if len(course) < 2 or not (priced or course[-1].tokens):
+        return []
+    x = [state.usd if priced else float(state.tokens) for state in course]
+    over = formatting.dollars if priced else formatting.tokens
+    series = (
+        ("speedup over eager, geometric mean of all tasks", False, [state.speedup for state in course]),
+        ("tasks faster than eager", True, [float(state.faster) for state in course]),
+    )
+    drawn = (
+        curve(name, list(zip(x, values, strict=True)), over, stepped=True, counts=counts)
+        for name, counts, values in series
+    )
+    return [found for found in drawn if found is not None]
+
+
+def _section(report: RunReport, task: TaskRun, folded: Folds) -> TaskSection:
     everything, task_id = (*report.summary.tasks, *report.summary.measures_nothing), task.task.id
     attempts = report.attempts[task_id]
     best = best_attempt(attempts)
     return TaskSection(
         summary=next(summary for summary in everything if summary.task == task_id),
-        rounds=tuple(_round(attempt, attempts, attempt is best) for attempt in attempts),
-        lineage=tuple(_round(attempt, attempts, False) for attempt in lineage(best, attempts)),
+        rounds=tuple(_round(attempt, attempts, attempt is best, folded) for attempt in attempts),
+        lineage=tuple(_round(attempt, attempts, False, folded) for attempt in lineage(best, attempts)),
         lessons=_told(task),
         audit=task.audit,
         profile=_shown(best.profile) if best is not None and best.profile is not None else None,
         language=best.candidate.language if best else "",
         source=best.candidate.source if best else "",
+        command=command(report.where, task_id),
     )
 
 
@@ -174,26 +221,23 @@ def _told(task: TaskRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(told)
 
 
-def _number(attempt: RecordedAttempt) -> str:
-    if attempt.confirms:
-        return "again"
-    origin = attempt.candidate.origin
-    return str(attempt.round) if origin == "round" else f"{attempt.round} ({origin})"
-
-
-def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool) -> Round:
+def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool, folded: Folds) -> Round:
     evaluation = attempt.evaluation
     tried = [other for other in attempts if not other.confirms]
     return Round(
-        number=_number(attempt),
+        number=numbering(attempt, attempts),
         verdict=evaluation.verdict,
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
         time=formatting.time(evaluation.timing.candidate_us.median if evaluation.timing else None),
         advice=attempt.advice,
+        predicted=predicted_gain(attempt.advice),
         outcome=None if attempt.confirms else measured_gain(attempt, tried),
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,
         best=best,
+        again=attempt.confirms,
+        idea=attempt.candidate.idea,
+        fold=None if attempt.confirms else folded.of.get((attempt.task, attempt.round)),
     )
 
 

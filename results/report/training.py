@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelwright.kernelbench.records import Record
-from kernelwright.results.report.contents import ReportTable
 from kernelwright.results.report.curves import Curve, curve, number
 from kernelwright.results.report.formats import TABLE_WIDTH, ReportFormat, markdown_table, plain_table
+from kernelwright.results.report.tables import ReportTable
 from kernelwright.results.store.training import Manifest, Point, Start, Training
 
 MOST_CURVES = 12

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,6 +14,7 @@ from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.progress import RunProgress
 from kernelwright.agent.run import Run
+from kernelwright.agent.status import RunStatus
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.options import build
 from kernelwright.kernelbench.records import (
@@ -45,6 +46,8 @@ class Pool:
         self.target, self.seconds, self.timing_lock = TARGET, seconds, TimingLock()
         self.evaluated: list[str] = []
         self.eager_shares = eager_shares or {}
+
+    waiting, running = 0, ["file:0"]
 
     def eager_share(self, task: Task) -> float | None:
         return self.eager_shares.get(task.id)
@@ -134,6 +137,15 @@ class Heard(RunProgress):
         self.say = (lines if lines is not None else []).append  # type: ignore[method-assign]
 
 
+class Watched(Heard):
+    """Keeps what can be watched."""
+
+    status: Callable[[], RunStatus]
+
+    def watch(self, status: Callable[[], RunStatus]) -> None:
+        self.status = status
+
+
 def carried_out(
     database: RunDatabase,
     server: FakeEndpoint,
@@ -141,6 +153,7 @@ def carried_out(
     pool: Pool | None = None,
     at_once: int = 16,
     said: list[str] | None = None,
+    progress: RunProgress | None = None,
     **options: Any,
 ) -> bool:
     for number in range(tasks):
@@ -160,4 +173,4 @@ def carried_out(
     assert roles is not None
     terms = config.terms(Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0))
     with ModelSession.asking(roles, terms, database, pool.timing_lock) as models:
-        return Run(config, database, pool, models, progress=Heard(said)).execute()  # type: ignore[arg-type]
+        return Run(config, database, pool, models, progress=progress or Heard(said)).execute()  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import pytest
 
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import EndpointUnusable
+from kernelwright.agent.status import RunStatus
 from kernelwright.kernelbench.records import (
     Candidate,
     Evaluation,
@@ -20,7 +21,28 @@ from kernelwright.kernelbench.records import (
 )
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
-from tests.helpers.model_runs import KERNEL, ONE_CALL_USD, Better, Pool, carried_out, judged
+from tests.helpers.model_runs import KERNEL, ONE_CALL_USD, Better, Pool, Watched, carried_out, judged
+
+
+def test_a_run_can_be_watched(endpoint: FakeEndpoint, database: RunDatabase) -> None:
+    """Two tasks of three rounds: dollars, calls, tasks and the share of what is to be done."""
+    watched, better, seen = Watched(None), Better(), list[RunStatus]()
+
+    def script(body: dict[str, Any], number: int) -> Reply:
+        seen.append(watched.status())
+        return better(body, number)
+
+    endpoint.script = script
+    assert carried_out(database, endpoint, tasks=2, at_once=1, rounds=3, max_usd=1.0, progress=watched)
+    first, last = seen[0], watched.status()
+    assert (first.calls, first.asked, first.done, first.begun, first.share) == (0, 1, 0, 1, 0.0)
+    assert first.now == "evaluating 0 · writing 0"
+    assert any("advising on" in status.now for status in seen)
+    assert last.calls == len(endpoint.requests) and (last.asked, last.done, last.begun) == (0, 2, 0)
+    assert last.usd == pytest.approx(last.calls * ONE_CALL_USD) and last.share == 1.0
+    shares = [status.share for status in seen]
+    assert shares == sorted(shares) and 0.5 < shares[-1] < 1.0
+    assert "2/2 tasks done" in last.line() and "of $1" in last.line()
 
 
 def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
