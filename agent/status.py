@@ -11,7 +11,7 @@ from kernelwright.results import formatting
 _BETWEEN = " · "
 _LEAST_SHARE, _LEAST_S = 0.02, 20.0  # of a run, before it is told how long it may take
 _NAMED = 2  # tasks of an activity
-_DOING = {"coder": "writing", "judge": "advising on"}
+_DOING = {"coder": "writing", "judge": "advising on", "agent": "working on"}
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from kernelwright.kernelbench.records import Task, Verdict
 
 
 class AgentOptions(StopOptions):
-    turns: Annotated[int, Field(ge=1), typer.Option(help="Answers of an agent for each task.")] = 40
-    context_tokens: Annotated[
-        int, Field(ge=8000), typer.Option(hidden=True, help="Longest conversation of an agent.")
-    ] = 100_000
+    turns: Annotated[int, Field(ge=1), typer.Option(help="Answers of an agent.")] = 40
+    context_tokens: Annotated[int, Field(ge=8000), typer.Option(hidden=True, help="Context of an agent.")] = (
+        100_000
+    )
 
 
 @dataclass(frozen=True)

@@ -118,12 +118,32 @@ def calls_by_round(
             found.setdefault(None, []).append(call)
             continue
         number = sample if sample in known else None
-        if call.role == "judge":
+        if call.role == "agent":  # whose sample is a place in a conversation
+            number = next((a.round for a in searched if _called_for(call, a, attempts)), None)
+        elif call.role == "judge":
             text = str(_object(call.response).get("text", ""))
             later = (a for a in searched if a.round >= sample and a.advice is not None)
             number = next((a.round for a in later if a.advice and _gave(text, a.advice)), number)
         found.setdefault(number, []).append(call)
     return found
+
+
+def _called_for(call: LlmCall, attempt: RecordedAttempt, attempts: Sequence[RecordedAttempt]) -> bool:
+    """Return True if a call of tools in an answer sends the file of an attempt, or edits that make it."""
+    parent = parent_of(attempt, attempts)
+    calls = _object(call.response).get("tool_calls")
+    for each in calls if isinstance(calls, list) else ():
+        try:
+            given = json.loads(str(_object(_object(each).get("function")).get("arguments")))
+        except (ValueError, RecursionError):
+            continue
+        given = _object(given)
+        if (file := given.get("file")) is not None and str(file).strip() == attempt.candidate.source.strip():
+            return True
+        edits = given.get("edits")
+        if parent is not None and given.get("base") == parent.round and isinstance(edits, list) and edits:
+            return all(str(_object(edit).get("replace")) in attempt.candidate.source for edit in edits)
+    return False
 
 
 def named(task: str, known: Sequence[str]) -> str:

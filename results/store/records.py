@@ -54,7 +54,7 @@ class LlmCall(Record):
     """One request to a model and its answer, in full, so that a run can be read and replayed."""
 
     task: str | None  # None: a call that serves the run, not one task
-    role: str  # "coder", "judge"
+    role: str  # "coder", "judge", "agent"
     model: str
     request_sha256: str
     request: JsonValue

@@ -15,8 +15,9 @@ import pytest
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.agent.llm.model import ModelCall
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.report.rounds import calls_by_round
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import TaskState
+from kernelwright.results.store.records import LlmCall, TaskState
 from tests.helpers.conversing import TASK, Pool, execute, file, opened
 
 ONE_CALL_USD = (100 * 2.0 + 50 * 8.0) / 1e6  # as the server counts, at the price of the model
@@ -46,6 +47,10 @@ CONVERSATION = (
 def told(body: dict[str, Any], last: int = 1) -> list[str]:
     """What the tools have answered last, as a request gives it to the model."""
     return [message["content"] for message in body["messages"][-last:]]
+
+
+def place(call: LlmCall) -> int:
+    return ModelCall.model_validate(call.request).sample
 
 
 def verdicts(database: RunDatabase) -> list[str]:
@@ -99,6 +104,9 @@ def test_a_model_checks_mends_measures_profiles_and_submits(
     [entry] = database.tasks()
     assert entry.state is TaskState.done and entry.stop_reason == "the model submitted file 3"
     assert pool.evaluated[-1] == "confirm speedup = 2.5"
+    by_round = calls_by_round(attempts, database.llm_calls())
+    places = {number: [place(call) for call in calls] for number, calls in by_round.items()}
+    assert places == {None: [0, 3, 4, 6], 0: [1], 1: [2], 3: [5]}
 
 
 def test_the_fastest_file_wins_whichever_is_submitted(endpoint: FakeEndpoint, database: RunDatabase) -> None:
@@ -333,7 +341,7 @@ def test_a_killed_run_goes_on_where_it_was_and_asks_and_measures_nothing_twice(
     run_until(requests=before + 1, evaluated=3, wait_s=0.1)
     with opened(tmp_path) as database:
         assert execute(database, endpoint.base_url, Pool(log=log))
-        asked = [ModelCall.model_validate(call.request).sample for call in database.llm_calls()]
+        asked = [place(call) for call in database.llm_calls()]
         answered = [
             call.request_sha256 for call in database.llm_calls() if "error" not in json.dumps(call.response)
         ]

@@ -75,6 +75,20 @@ def test_the_first_prompts_and_their_price_are_told_before_anything_is_paid(
     assert formatting.money(last["run_usd"]) in text and "rounds for $1" in text
 
 
+def test_an_agent_s_first_prompt_tells_of_its_tools_and_no_judge_is_counted(
+    tasks: list[Path], tmp_path: Path, home: Path
+) -> None:
+    options = ("--coder", "llm", "--model", "m", "--price", "2/10", "--search", "agent", "--turns", 7)
+    done = dry_run(home, tmp_path, tasks[0], *options, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    [first] = found["prompts"]
+    system, user = (message["content"] for message in first["messages"])
+    assert "`compile_reference`" in system and "torch.sigmoid(x) * x" in user
+    last = found["estimates"][-1]
+    assert found["rounds"] == 7 and last["run_usd"] == pytest.approx(7 * last["round_usd"])
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
