@@ -41,7 +41,7 @@ class FirstPrompt(Record):
 
 
 class Estimate(Record):
-    """What rounds cost with replies of a length; None where a price is not known."""
+    """Cost of rounds with replies of one length; None where a price is not known."""
 
     reply_tokens: int
     round_usd: float | None
