@@ -34,6 +34,8 @@ def run(config: RunConfig) -> int:
     """Optimize tasks: write, verify, time and improve a kernel for each.
 
     Writes run.db, summary.json, report.html and best/TASK.py into its folder.
+
+    Further options, of a model's endpoint: docs/options.md.
     """
     out = config.output.out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     if config.output.replay is not None:

@@ -116,7 +116,7 @@ class ModelOptions(Section):
     extra_body: Annotated[
         str | None,
         AfterValidator(_json_object),
-        typer.Option(metavar="JSON", help="Fields of requests, as '{\"top_p\": 1}'."),
+        typer.Option(metavar="JSON", hidden=True, help="Fields of requests, as '{\"top_p\": 1}'."),
     ] = None
     selection: Selection | None = None  # of metrics, that the judge is shown; None: the usual ones
 
@@ -262,19 +262,25 @@ class ExecutionOptions(Section):
     price: Annotated[
         str | None, typer.Option(metavar="IN/OUT", help="USD per million tokens of --model.")
     ] = None
-    prices: Annotated[Path | None, typer.Option(help="Prices besides genai-prices', as TOML.")] = None
-    service_tier: Annotated[str | None, typer.Option(help="Service tier, such as flex.")] = None
-    silence_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Silence in an answer.")] = (
-        Endpoint.silence_s
-    )
-    call_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Time for an answer.")] = (
-        Endpoint.call_s
-    )
-    retry_limit: Annotated[float, Field(gt=0), typer.Option(metavar="S", help="Time to retry a call.")] = (
-        Endpoint.patience_s
-    )
-    requests_a_minute: Annotated[float | None, typer.Option(help="Rate limit of the endpoint.")] = None
-    tokens_a_minute: Annotated[float | None, typer.Option(help="Token limit of the endpoint.")] = None
+    prices: Annotated[
+        Path | None, typer.Option(hidden=True, help="Prices besides genai-prices', as TOML.")
+    ] = None
+    service_tier: Annotated[str | None, typer.Option(hidden=True, help="Service tier, such as flex.")] = None
+    silence_limit: Annotated[
+        float, Field(gt=0), typer.Option(metavar="S", hidden=True, help="Silence in an answer.")
+    ] = Endpoint.silence_s
+    call_limit: Annotated[
+        float, Field(gt=0), typer.Option(metavar="S", hidden=True, help="Time for an answer.")
+    ] = Endpoint.call_s
+    retry_limit: Annotated[
+        float, Field(gt=0), typer.Option(metavar="S", hidden=True, help="Time to retry a call.")
+    ] = Endpoint.patience_s
+    requests_a_minute: Annotated[
+        float | None, typer.Option(hidden=True, help="Rate limit of the endpoint.")
+    ] = None
+    tokens_a_minute: Annotated[
+        float | None, typer.Option(hidden=True, help="Token limit of the endpoint.")
+    ] = None
 
     def check(self) -> None:
         """Check the options. Raises UsageError."""

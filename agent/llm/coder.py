@@ -73,9 +73,9 @@ class LlmCoder:
 
     async def _repaired(self, history: Sequence[Attempt], failed: Attempt) -> Candidate:
         mended = failed.candidate
-        call = self.model.asked(mended.request)
-        assert call is not None, "a candidate's request is recorded before the candidate"
-        reply = await self.model.complete(call)  # which is recorded, too
+        answered = self.model.answered(mended.request)
+        assert answered is not None, "an answer is recorded before its candidate"
+        call, reply = answered
         asked = PromptSpec(
             messages=(
                 *call.messages,

@@ -177,8 +177,8 @@ class ChatModel(Protocol):
 class RecordedModel(ChatModel, Protocol):
     """ChatModel that keeps its calls."""
 
-    def asked(self, sha256: str) -> ModelCall | None:
-        """Return the call with this hash; None if there was none."""
+    def answered(self, sha256: str) -> tuple[ModelCall, Completion] | None:
+        """Return the call that was asked for under this hash, and its answer; None if there is none."""
         ...
 
 

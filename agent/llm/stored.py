@@ -55,9 +55,9 @@ class StoredModel:
             asked.add_done_callback(lambda _: self._under_way.pop(call.sha256))
         return await asyncio.shield(asked)  # whoever gives up waiting has paid for it all the same
 
-    def asked(self, sha256: str) -> ModelCall | None:
-        """Return the recorded call with this hash; None if there is none."""
-        return _call(self._database.llm_call(sha256))
+    def answered(self, sha256: str) -> tuple[ModelCall, Completion] | None:
+        """Return the recorded call with this hash and its answer; None if there is none."""
+        return _answered(self._database.llm_call(sha256))
 
     async def _ask(self, call: ModelCall) -> Completion:
         model = call.sampling.model
@@ -157,9 +157,9 @@ class ReplayedModel:
             raise answer
         return answer
 
-    def asked(self, sha256: str) -> ModelCall | None:
-        """Return the recorded call with this hash; None if there is none."""
-        return _call(self._calls.get(sha256))
+    def answered(self, sha256: str) -> tuple[ModelCall, Completion] | None:
+        """Return the recorded call with this hash and its answer; None if there is none."""
+        return _answered(self._calls.get(sha256))
 
 
 def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]:
@@ -180,8 +180,11 @@ def _place(call: LlmCall) -> int:
     return sample if isinstance(sample, int) else -1
 
 
-def _call(recorded: LlmCall | None) -> ModelCall | None:
-    return None if recorded is None else ModelCall.model_validate(recorded.request)
+def _answered(recorded: LlmCall | None) -> tuple[ModelCall, Completion] | None:
+    answer = None if recorded is None else _answer(recorded)
+    if recorded is None or not isinstance(answer, Completion):
+        return None
+    return ModelCall.model_validate(recorded.request), answer
 
 
 def _answer(call: LlmCall) -> Completion | ModelError:

@@ -14,7 +14,9 @@ from kernelwright.kernelbench.records import Task, Verdict
 
 class AgentOptions(StopOptions):
     turns: Annotated[int, Field(ge=1), typer.Option(help="Answers of an agent.")] = 40
-    context_tokens: Annotated[int, Field(ge=8000), typer.Option(help="Context of an agent.")] = 100_000
+    context_tokens: Annotated[int, Field(ge=8000), typer.Option(hidden=True, help="Context of an agent.")] = (
+        100_000
+    )
 
 
 @dataclass(frozen=True)

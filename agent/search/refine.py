@@ -86,7 +86,7 @@ class Refine(RegisteredSearch):
         if len(usable) < (2 if rounds.seeds else 1):
             first = without_advice(rounds, len(usable))
             return Request(sample=number, seen=seen, afresh=first.afresh)
-        if stuck(rounds.seeds, usable):
+        if stuck(rounds.seeds, usable) and not self.from_latest:
             return Request(sample=number, seen=seen, afresh=True)
         if not rounds.rounds[-1].usable:
             return Request(rounds.last[-1].advice, number, seen)

@@ -80,6 +80,7 @@ def _run_s(tasks: list[str], rounds: int, url: str, out: Path, words: tuple[str,
     command = [
         *(sys.executable, "-m", "kernelwright", "run", *tasks, "--coder", "llm", "--model", "scripted"),
         *("--rounds", str(rounds), "--effort", "quick", "--baseline", "eager", "--out", str(out)),
+        *("--seed", "none", "--repairs", "0"),  # as many model calls and evaluations as there are rounds
         *words,
     ]
     home = Path(f"{out}-home")

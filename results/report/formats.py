@@ -30,6 +30,7 @@ from kernelwright.results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
 WIDE = 150  # characters, from which all columns of the tasks' table can be read
+_CLOSE = (0, 0, 0, 1)  # padding of cells, for as many columns as 80 characters hold
 LONGEST_NAME = 34  # characters of a task's id, before it is folded
 STYLES = {"faster": "green", "slower": "red", "even": "dim", "none": "dim"}
 
@@ -103,7 +104,7 @@ def _narrow_task_table(title: str, tasks: tuple[TaskSummary, ...]) -> list[Rende
     """Return the task table for 80 characters: the main columns, and below it the stop reasons."""
     suites = {task.task.partition(":")[0] for task in tasks}
     suite = f"{suites.pop()}:" if len(suites) == 1 else ""
-    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 0, 0, 1))
+    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=_CLOSE)
     for column in ("task", "vs eager", "vs fastest", "own", "time"):
         numeric = column in ("own", "time")
         drawn.add_column(column, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
@@ -139,7 +140,7 @@ def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
 
 def plain_table(each: ReportTable) -> Table:
     """Return a table for a terminal."""
-    drawn = Table(box=box.SIMPLE_HEAD, title=each.title.lower(), title_justify="left")
+    drawn = Table(box=box.SIMPLE_HEAD, title=each.title.lower(), title_justify="left", padding=_CLOSE)
     for number, column in enumerate(each.header):
         least = max(map(len, column.split()), default=0)  # whole words
         justify: Literal["left", "right"] = "left" if each.of_text(number) else "right"

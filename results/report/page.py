@@ -230,7 +230,7 @@ def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
         time=formatting.time(evaluation.timing.candidate_us.median if evaluation.timing else None),
-        advice=attempt.advice,
+        advice=attempt.advice if attempt.advice is not None and attempt.advice.plan else None,
         predicted=predicted_gain(attempt.advice),
         outcome=None if attempt.confirms else measured_gain(attempt, tried),
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,

@@ -1,21 +1,25 @@
 """The rounds of a task in full, and where a run's money and time went."""
 
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from kernelwright.cli import app
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
+from kernelwright.results.lessons import lessons
 from kernelwright.results.report.contents import RunReport
-from kernelwright.results.report.formats import ReportFormat, render
+from kernelwright.results.report.formats import ReportFormat, plain_table, render
 from kernelwright.results.report.round_text import render as render_rounds
 from kernelwright.results.report.round_text import table
 from kernelwright.results.report.rounds import named, rounds
 from kernelwright.results.report.spending import progress, spending_tables
+from kernelwright.results.report.tables import ReportTable
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 from tests.helpers.results.page import Page
@@ -246,3 +250,28 @@ def _row(html: str, number: int) -> str:
     """A round in the table of its task, with its fold."""
     row = html[html.index(f'<td class="number">{number}</td>') :]
     return re.split(r'</tr>\n<tr(?! class="more)', row)[0]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables_of_many_columns_keep_their_words_and_all_columns(searched: RunDatabase, width: int) -> None:
+    rows = [
+        (
+            "tile for a cache or shared memory",
+            "cpp",
+            "normalization, softmax",
+            "5",
+            "5",
+            "0",
+            "1.10×",
+            "1.02, 1.20",
+        )
+    ]
+    many = ReportTable("Gains", "", lessons.COLUMNS, rows)
+    screen = Console(file=io.StringIO(), width=width)
+    screen.print(plain_table(many))
+    assert isinstance(screen.file, io.StringIO)
+    drawn = screen.file.getvalue()
+    assert max(map(len, drawn.splitlines())) <= width
+    for word in " ".join(lessons.COLUMNS).split():
+        assert word in drawn
+    assert "1.20" in drawn and not many.of_text(3) and many.of_text(1) and many.of_text(2)

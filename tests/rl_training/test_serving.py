@@ -98,6 +98,7 @@ def test_the_best_kernel_of_a_run_is_the_policys_own(
     environment = {**os.environ, **served, "KERNELWRIGHT_HOME": str(home)}
     words = [sys.executable, "-m", "kernelwright", "run", str(task), "--coder", "llm", "--model", str(policy)]
     words += ["--rounds", "2", "--reply-tokens", "500", "--effort", "quick", "--baseline", "eager"]
+    words += ["--seed", "none"]
     out = tmp_path / "out"
     done = subprocess.run(
         [*words, "--out", str(out), "--json"], env=environment, capture_output=True, text=True, timeout=800

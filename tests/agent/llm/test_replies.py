@@ -5,7 +5,7 @@ import textwrap
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.agent.llm.model import ReplyUnusable
@@ -232,13 +232,13 @@ def test_nothing_of_a_reply_is_executed() -> None:
 
 
 def test_long_replies_take_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for filling in ("`" * 200_000, "```\n" * 50_000, "import x\n" * 22_000 + "class ModelNew", "{" * 200_000,
                     "class ModelNew\n" * 14_000, "(" * 200_000, fenced("x = " + "[" * 100_000), "<think>" * 30_000,
                     "<<<<<<< SEARCH\n" * 13_000, '```\n"""\n' * 20_000, "x```" * 50_000, "@@\n+a\n-b\n" * 20_000):  # fmt: skip
         with pytest.raises(ReplyUnusable):
             candidate_source(filling)
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20  # of its own, whatever else the machine does
     with pytest.raises(ReplyUnusable, match="characters"):
         candidate_source(fenced(FILE + "#" * MOST_CHARACTERS))
     assert candidate_source("prose " * 30_000 + "\n" + fenced(FILE)).strip() == FILE.strip()
@@ -254,6 +254,7 @@ PIECES = st.lists(
 ).map("".join)  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.text() | PIECES)
 def test_any_text_gives_a_file_or_a_reason(text: str) -> None:
     search = f"<<<<<<< SEARCH\n{text}\n=======\n{text}x\n>>>>>>> REPLACE"

@@ -46,7 +46,8 @@ def run(environment: dict[str, str], *words: object) -> subprocess.CompletedProc
     return subprocess.run(run, env=environment, check=True, capture_output=True, text=True)
 
 
-MODEL = ("--coder", "llm", "--model", "scripted", "--rounds", "3", "--effort", "quick", "--baseline", "eager")
+MODEL = ("--coder", "llm", "--model", "scripted", "--rounds", "3", "--effort", "quick", "--baseline", "eager",
+         "--seed", "none", "--repairs", "0")  # fmt: skip
 
 
 @pytest.mark.slow

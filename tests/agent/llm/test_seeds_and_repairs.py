@@ -123,6 +123,28 @@ def test_a_seed_reaches_the_target_without_a_model(endpoint: FakeEndpoint, datab
     assert coder.asked == [] and database.attempts("file:0")[-1].confirms
 
 
+def test_a_budget_of_evaluations_that_the_seed_takes_ends_with_the_seed(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script = coder = Coder()
+    options = {"rounds": 3, "seed": "builtin", "max_evaluations_per_task": 2}
+    assert carried_out(database, endpoint, pool=SeededPool(), **options)
+    assert coder.asked == [] and [a.confirms for a in database.attempts("file:0")] == [False, True]
+
+
+def test_a_task_that_the_money_did_not_reach_is_left_with_its_seed_for_later(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script = Coder()
+    options = {"rounds": 1, "seed": "builtin"}
+    assert not carried_out(database, endpoint, pool=SeededPool(), **options)  # the endpoint refuses
+    assert told(database) == [("seed", "correct")]
+    endpoint.script, pool = Coder(says(2.0)), SeededPool()
+    assert carried_out(database, endpoint, pool=pool, **options)
+    assert told(database) == [("seed", "correct"), ("round", "correct")]
+    assert len(pool.evaluated) == 2, "the seed is not evaluated again"
+
+
 @pytest.mark.parametrize("search", ["beam", "best-of-n", "evolve"])
 def test_of_files_written_side_by_side_some_are_shown_the_seed(
     endpoint: FakeEndpoint, database: RunDatabase, search: str

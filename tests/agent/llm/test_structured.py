@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
@@ -97,6 +97,7 @@ def test_line_breaks_in_texts_and_commas_before_brackets_in_them_are_kept(endpoi
     assert asked(endpoint).bottleneck == "loads [a, ],\nthen stores"
 
 
+@settings(deadline=None)
 @given(
     st.text() | st.lists(st.sampled_from([*'{}[]",:\\ ', "\n", '"gain"', "1", GOOD, "<think>"])).map("".join)
 )
