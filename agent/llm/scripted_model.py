@@ -27,6 +27,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.records import Task
 
 _TASK = re.compile(r"^# The task: (\S+)$", re.MULTILINE)
+_FILE = re.compile(r"^File (\d+)\.", re.MULTILINE)
 _METRIC = re.compile(r"^- (\S+) = (\S+) ", re.MULTILINE)
 _SEED = 20  # of the other schedules
 _OTHERS = 8
@@ -54,7 +55,8 @@ class ScriptedModel:
         if "tools" in body:
             task = _TASK.search(user)
             if task is not None and task[1] in self._files:
-                calls = self._next_calls(task[1])
+                told = [int(n) for m in body["messages"] for n in _FILE.findall(m["content"] or "")]
+                calls = self._next_calls(task[1], told[-1] if told else 0)
                 return Reply("", calls=calls, pieces=self._pieces, pause_s=self._latency_s / self._pieces)
         # The judge's prompts name the keys of the JSON that they ask for; the coder's has none.
         if "critical_issue" in system:
@@ -68,7 +70,8 @@ class ScriptedModel:
             text = f"```python\n{self._next_file(task[1])}```\n"
         return Reply(text, pieces=self._pieces, pause_s=self._latency_s / self._pieces)
 
-    def _next_calls(self, task: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+    def _next_calls(self, task: str, last: int) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """Return the next calls for a task; `last`: the number of the file that was told of last."""
         with self._lock:
             number = self._requests[task]
             self._requests[task] += 1
@@ -80,8 +83,8 @@ class ScriptedModel:
             (("compile_reference", {}), ("read_notes", {"topic": "examples"})),
             (("check", {"file": uncompiled}), ("check", {"file": wrong})),
             (("check", {"file": plain}),),
-            (("measure", {"base": 2}), ("measure", {"file": default, "idea": "the default schedule"})),
-            (("profile", {"number": 4}),),
+            (("measure", {"base": last}), ("measure", {"file": default, "idea": "the default schedule"})),
+            (("profile", {"number": last}),),
             *((("measure", {"file": file}),) for file in others),
         ]
         return script[number] if number < len(script) else (("submit", {}),)

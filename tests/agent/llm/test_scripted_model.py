@@ -65,7 +65,7 @@ def test_a_run_without_a_model(tmp_path: Path, home: Path) -> None:
 @pytest.mark.timeout(900)
 def test_a_conversation_with_tools_without_a_model(tmp_path: Path, home: Path) -> None:
     """Kernels are checked, timed and profiled for real; a replay decides the same, and asks nobody."""
-    words = (TASK, *MODEL, "--search", "agent", "--out", tmp_path / "run")
+    words = (TASK, *MODEL, "--search", "agent", "--seed", "none", "--out", tmp_path / "run")
     with scripted(home) as environment:
         run(environment, *words)
     with RunDatabase.open(tmp_path / "run", read_only=True) as database:
