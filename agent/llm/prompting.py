@@ -17,8 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from kernelwright.agent.llm.model import Message
 from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
 from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search import needs_a_gpu
 from kernelwright.kernelbench.jit import flags
-from kernelwright.kernelbench.records import Advice, Interval, Language, Verdict
+from kernelwright.kernelbench.records import Advice, Build, Interval, Language, Verdict
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.selection import Selection, judged_by
@@ -66,7 +67,8 @@ class PromptSubject:
 
     @property
     def correct(self) -> bool:
-        return self.attempt.evaluation.verdict is Verdict.correct
+        """True if its outputs are right, though there may be no GPU to time it on."""
+        return self.attempt.evaluation.verdict is Verdict.correct or needs_a_gpu(self.attempt)
 
 
 def coder_messages(
@@ -94,6 +96,7 @@ def coder_messages(
         shown_round=shown and shown.number,
         shown_is_best=is_best,
         shown_correct=shown is not None and shown.correct,
+        untimed=shown is not None and needs_a_gpu(shown.attempt),
         failed=failed and failed.attempt,
         failed_round=failed and failed.number,
         advice=advice,
@@ -200,6 +203,10 @@ def examples(language: Language) -> tuple[Example, ...]:
 def outcome(attempt: Attempt) -> str:
     """Describe the outcome of a candidate, as far as it helps to write the next one."""
     evaluation = attempt.evaluation
+    if needs_a_gpu(attempt):
+        return "\n".join(
+            ["Result: correct on every input; not timed, for lack of a GPU.", *_built(evaluation.builds)]
+        )
     if evaluation.verdict is not Verdict.correct:
         return f"Result: {evaluation.verdict}.\n```\n{essence(evaluation.reason)}\n```"
     timing, speedup = evaluation.timing, evaluation.speedup
@@ -214,6 +221,16 @@ def outcome(attempt: Attempt) -> str:
     if attempt.profile is not None:
         lines += [f"- {finding.says} {finding.fix}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]
     return "\n".join(lines)
+
+
+def _built(builds: Sequence[Build]) -> list[str]:
+    """Describe kernels as they were built for chips, a line each."""
+    return [
+        f"- {kernel.name} on {build.chip}: {kernel.threads} threads a block, {kernel.registers} registers a "
+        f"thread, {kernel.spills} spills, occupancy {kernel.occupancy:.0%} (limited by {kernel.limited_by})"
+        for build in builds
+        for kernel in build.kernels
+    ]
 
 
 def essence(reason: str) -> str:

@@ -31,11 +31,11 @@ from kernelwright.kernelbench.records import (
 
 _ELSEWHERE = {
     "triton": (
-        "no such GPU is at hand: files run in Triton's interpreter and are built for these chips, not timed",
+        "no such GPU is available here: files run in Triton's interpreter, and are built for these chips",
     ),
     "cuda": (
-        "no such GPU is at hand: files are checked in emulation and built for these chips, not timed",
-        "emulation has no inline PTX, wmma, mma or asynchronous copies: a file with these cannot be checked",
+        "no such GPU is available here: files are checked in emulation, and built for these chips",
+        "emulation has no inline PTX, wmma, mma or asynchronous copies: a file that uses them has no result",
     ),
 }
 _TYPICAL = "sm_90"  # whose published peaks stand for a GPU that is not at hand, if it is built for
@@ -164,7 +164,7 @@ def _attempt(number: int, attempt: Attempt) -> list[str]:
     candidate, evaluation, advice = attempt.candidate, attempt.evaluation, attempt.advice
     idea = candidate.idea or (advice.method if advice is not None else "") or candidate.author
     if candidate.origin == "repair":
-        idea = f"the same, repaired: {candidate.idea}" if candidate.idea else "the same, repaired"
+        idea = f"repair of: {candidate.idea}" if candidate.idea else "repair"
     time_us = speedup = ""
     if evaluation.verdict is Verdict.correct:
         result = "correct"
@@ -211,7 +211,9 @@ def _scaled(rate: float) -> str:
 
 def _least(seconds: float | None, whose: str) -> str:
     """Format a least time; empty if it is unknown."""
-    return f": {1e6 * seconds:.4g} us {whose}" if seconds is not None else ""
+    if seconds is None:
+        return ""
+    return f": {1e6 * seconds:.4g} us {whose}" if seconds < 1e-2 else f": {1e3 * seconds:.4g} ms {whose}"
 
 
 def _in_words(precision: Precision) -> str:

@@ -14,6 +14,7 @@ from kernelwright.agent.search.base import (
     Team,
     best_of,
     lower_bound,
+    needs_a_gpu,
     wrong_ceiling,
 )
 from kernelwright.agent.search.beam import Beam
@@ -37,6 +38,7 @@ __all__ = [
     "Team",
     "best_of",
     "lower_bound",
+    "needs_a_gpu",
     "rounds_of",
     "wrong_ceiling",
 ]

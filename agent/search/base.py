@@ -123,7 +123,7 @@ class StopRules(Record):
                 return in_words(best.profile)
         if len(rounds) >= self.rounds:
             return f"{self.rounds} rounds"
-        if rounds.last and _needs_a_gpu(rounds.last[-1]):
+        if rounds.last and needs_a_gpu(rounds.last[-1]):
             return "right, but what it takes cannot be timed here: the kernels need a GPU"
         since = len(rounds) - 1 - _last_gain(rounds) if len(rounds) else 0
         if self.patience is not None and since >= self.patience:
@@ -154,7 +154,7 @@ def lower_bound(attempt: Attempt) -> float:
     return speedup.eager.low if speedup is not None and speedup.eager is not None else 0.0
 
 
-def _needs_a_gpu(attempt: Attempt) -> bool:
+def needs_a_gpu(attempt: Attempt) -> bool:
     """Return True if its kernels gave right answers and there is nothing to time them on."""
     evaluation = attempt.evaluation
     if evaluation.correctness is None:  # they did not run, for one

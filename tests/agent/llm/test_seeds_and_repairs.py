@@ -137,7 +137,8 @@ def test_a_task_that_the_money_did_not_reach_is_left_with_its_seed_for_later(
 ) -> None:
     endpoint.script = Coder()
     options = {"rounds": 1, "seed": "builtin"}
-    assert not carried_out(database, endpoint, pool=SeededPool(), **options)  # the endpoint refuses
+    with pytest.raises(EndpointUnusable):  # it refuses the first call
+        carried_out(database, endpoint, pool=SeededPool(), **options)
     assert told(database) == [("seed", "correct")]
     endpoint.script, pool = Coder(says(2.0)), SeededPool()
     assert carried_out(database, endpoint, pool=pool, **options)
