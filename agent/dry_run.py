@@ -27,7 +27,7 @@ from kernelwright.kernelbench.records import Language, Record, Task
 from kernelwright.results import formatting
 
 _REPLIES = (2_000, 10_000)  # tokens: a kernel alone, and with some thought; the third is the limit
-_NO_JUDGE = ("best-of-n",)  # searches
+_NO_JUDGE = ("best-of-n", "agent")  # searches
 
 
 class FirstPrompt(Record):
@@ -82,7 +82,7 @@ def dry_run(config: RunConfig, prices: Prices, tasks: Sequence[Task]) -> DryRun:
     language, rounds = roles.languages[0], config.search.rounds
     with config.evaluation.evaluator() as evaluator:
         prompts = _prompts(tasks, language, evaluator, config.execution.workers)
-    judged = config.search.search not in _NO_JUDGE
+    judged = config.search.search not in _NO_JUDGE and config.model.judge != "none"
     calls = _Calls(len(tasks) * rounds, len(tasks) * (rounds - 1) * judged)
     sizes = [prompt.tokens for prompt in prompts if not prompt.error] or [0]
     mean = sum(sizes) // len(sizes)
@@ -136,7 +136,8 @@ def show(found: DryRun, console: Console) -> None:
         costs.add_row(*cells)
     console.print(costs)
     names = f"{found.model}, judge {found.judge_model}" if found.judge_model != found.model else found.model
-    say(f"{names}; {found.tasks} tasks. The last row is the most that a reply may take (--reply-tokens).")
+    tasks = f"{found.tasks} task{'s' * (found.tasks != 1)}"
+    say(f"{names}; {tasks}. The last row is the most that a reply may take (--reply-tokens).")
     if any(each.round_usd is None for each in found.estimates):
         say("The price of a model is unknown: see --prices.")
 
