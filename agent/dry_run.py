@@ -19,15 +19,17 @@ from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.agent.llm.model import Message, Usage, estimated_tokens
 from kernelwright.agent.llm.prices import Prices
+from kernelwright.agent.llm.prompting import agent_messages
 from kernelwright.agent.llm.session import Roles
 from kernelwright.agent.llm.situation import Situation
+from kernelwright.agent.search import Agent
 from kernelwright.kernelbench.errors import TaskError, UsageError
 from kernelwright.kernelbench.evaluator import EvaluationPool, LocalEvaluator
 from kernelwright.kernelbench.records import Language, Record, Task
 from kernelwright.results import formatting
 
 _REPLIES = (2_000, 10_000)  # tokens: a kernel alone, and with some thought; the third is the limit
-_NO_JUDGE = ("best-of-n", "agent")  # searches
+_NO_JUDGE = ("best-of-n", Agent.name)  # searches
 
 
 class FirstPrompt(Record):
@@ -79,9 +81,11 @@ def dry_run(config: RunConfig, prices: Prices, tasks: Sequence[Task]) -> DryRun:
             "--dry-run shows the prompts of a language model, and none is asked",
             "give --coder llm --model NAME",
         )
-    language, rounds = roles.languages[0], config.search.rounds
+    talks = config.search.search == Agent.name
+    # An agent's answers are as many as it likes, up to its turns.
+    language, rounds = roles.languages[0], config.search.turns if talks else config.search.rounds
     with config.evaluation.evaluator() as evaluator:
-        prompts = _prompts(tasks, language, evaluator, config.execution.workers)
+        prompts = _prompts(tasks, language, evaluator, config.execution.workers, talks)
     judged = config.search.search not in _NO_JUDGE and config.model.judge != "none"
     calls = _Calls(len(tasks) * rounds, len(tasks) * (rounds - 1) * judged)
     sizes = [prompt.tokens for prompt in prompts if not prompt.error] or [0]
@@ -143,7 +147,7 @@ def show(found: DryRun, console: Console) -> None:
 
 
 def _prompts(
-    tasks: Sequence[Task], language: Language, evaluator: LocalEvaluator, workers: int | None
+    tasks: Sequence[Task], language: Language, evaluator: LocalEvaluator, workers: int | None, talks: bool
 ) -> list[FirstPrompt]:
     with EvaluationPool(evaluator, workers) as pool:
 
@@ -152,7 +156,11 @@ def _prompts(
                 work = pool.work(task)
             except TaskError as error:
                 return FirstPrompt(task=task.id, language=language, tokens=0, messages=(), error=str(error))
-            messages = asked_for(Situation(task, evaluator.target, work), language, (), None).messages
+            situation = Situation(task, evaluator.target, work)
+            if talks:
+                messages = agent_messages(situation, language, (), None, "")
+            else:
+                messages = asked_for(situation, language, (), None).messages
             size = sum(estimated_tokens(message.content) for message in messages)
             return FirstPrompt(task=task.id, language=language, tokens=size, messages=messages)
 
