@@ -87,7 +87,8 @@ class LlmCoder:
             advice=failed.advice,
             origin="repair",
         )
-        call = call.model_copy(update={"messages": asked.messages})
+        # With the limit of a first call: what was recorded may have been asked with twice as much.
+        call = call.model_copy(update={"messages": asked.messages, "sampling": self.sampling})
         return await self._answered(asked, call, (*history, failed))
 
     async def _answered(self, asked: "PromptSpec", call: ModelCall, history: Sequence[Attempt]) -> Candidate:
