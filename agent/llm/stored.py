@@ -7,7 +7,7 @@ answers of a run, and the failures that no answer followed.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from pydantic import JsonValue
@@ -57,7 +57,7 @@ class StoredModel:
 
     def answered(self, sha256: str) -> tuple[ModelCall, Completion] | None:
         """Return the recorded call with this hash and its answer; None if there is none."""
-        return _answered(self._database.llm_call(sha256))
+        return _answered(self._database.llm_calls_with(sha256))
 
     async def _ask(self, call: ModelCall) -> Completion:
         model = call.sampling.model
@@ -128,12 +128,13 @@ class ReplayedModel:
     """A ChatModel that has only the answers of a run."""
 
     def __init__(self, calls: Iterable[LlmCall]) -> None:
-        self._calls: dict[str, LlmCall] = {}  # of several the last
+        self._calls: dict[str, list[LlmCall]] = {}
         self._answers: dict[str, Completion | ModelError] = {}
         # What tools answer holds dollars and minutes, so an answer in a conversation is known by its place.
         self._turns: dict[tuple[str | None, int], Completion | ModelError] = {}
         for call in calls:
-            self._calls[call.request_sha256], answer = call, _answer(call)
+            self._calls.setdefault(call.request_sha256, []).append(call)
+            answer = _answer(call)
             # Of several the last; a longer one that failed leaves the one that was cut.
             if isinstance(answer, Completion) or not isinstance(
                 self._answers.get(call.request_sha256), Completion
@@ -159,7 +160,7 @@ class ReplayedModel:
 
     def answered(self, sha256: str) -> tuple[ModelCall, Completion] | None:
         """Return the recorded call with this hash and its answer; None if there is none."""
-        return _answered(self._calls.get(sha256))
+        return _answered(self._calls.get(sha256, []))
 
 
 def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]:
@@ -180,11 +181,12 @@ def _place(call: LlmCall) -> int:
     return sample if isinstance(sample, int) else -1
 
 
-def _answered(recorded: LlmCall | None) -> tuple[ModelCall, Completion] | None:
-    answer = None if recorded is None else _answer(recorded)
-    if recorded is None or not isinstance(answer, Completion):
-        return None
-    return ModelCall.model_validate(recorded.request), answer
+def _answered(recorded: Sequence[LlmCall]) -> tuple[ModelCall, Completion] | None:
+    """Return the last call that was answered: a longer one that failed leaves the one that was cut."""
+    for call in reversed(recorded):
+        if isinstance(answer := _answer(call), Completion):
+            return ModelCall.model_validate(call.request), answer
+    return None
 
 
 def _answer(call: LlmCall) -> Completion | ModelError:

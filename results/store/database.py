@@ -337,15 +337,15 @@ class RunDatabase:
             with self._readable():
                 return [_llm_call(row) for row in rows]
 
-    def llm_call(self, request_sha256: str) -> LlmCall | None:
-        """Return the last model call with this request; None if there is none."""
+    def llm_calls_with(self, request_sha256: str) -> list[LlmCall]:
+        """Return the model calls with this request, in the order they were recorded."""
         with self._read() as session:
             rows = select(LlmCallRow).where(
                 LlmCallRow.run == self.run_id, LlmCallRow.request_sha256 == request_sha256
             )
-            row = session.scalar(rows.order_by(LlmCallRow.id.desc()).limit(1))
+            found = session.scalars(rows.order_by(LlmCallRow.id))
             with self._readable():
-                return None if row is None else _llm_call(row)
+                return [_llm_call(row) for row in found]
 
     # the machinery
 
