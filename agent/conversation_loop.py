@@ -103,6 +103,9 @@ class ConversationLoop(TaskLoop):
                 raise
             return str(spent)
 
+    def rounds(self, tried: Sequence[Attempt]) -> int:
+        return self._timed(tried)
+
     def finish(self, task: Task, tried: Sequence[Attempt], reason: str) -> str:
         self._conversations.pop(task.id, None)
         return super().finish(task, tried, reason)

@@ -45,8 +45,9 @@ class TaskLoop:
         step ends early. Raises TaskError when the task itself does not work, a ModelError when a model does
         not, BudgetSpent when nothing could be tried.
         """
-        reason = self._spent(task)
-        if reason and tried:
+        if (reason := self._spent(task)) is not None:
+            if not tried:
+                raise BudgetSpent(reason)
             return reason
         try:
             self._repair(task, tried)
@@ -64,6 +65,10 @@ class TaskLoop:
             return str(spent)
         return None
 
+    def rounds(self, tried: Sequence[Attempt]) -> int:
+        """Return how many of `--rounds` a history is."""
+        return len(rounds_of(tried))
+
     def finish(self, task: Task, tried: Sequence[Attempt], reason: str) -> str:
         """Confirm the winner of a task that ends for this `reason`; returns all reasons in words."""
         confirmed = self._confirm(task, tried)
@@ -74,12 +79,14 @@ class TaskLoop:
     def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
         """Append an attempt for each request. Raises BudgetSpent once what was paid for is evaluated."""
         refusal: BudgetSpent | None = None
+        waiting = len(requests)
         writing = written(self.coders, task, tuple(tried), requests, partial(self._spent, task))
         with closing(writing) as candidates:
             for request, write in candidates:
+                waiting -= 1
                 try:
                     tried.append(self._attempt(task, tried, request.advice, write))
-                    self._repair(task, tried)
+                    self._repair(task, tried, waiting)
                 except ShareSpent:  # the next step asks for the rest, in its order
                     raise
                 except BudgetSpent as spent:
@@ -91,10 +98,14 @@ class TaskLoop:
         """Return why nothing more may be tried on a task now; None if something may."""
         return self.out_of_time(task) or self.evaluations.spent(task.id)
 
-    def _repair(self, task: Task, tried: list[Attempt]) -> None:
-        """Append the repairs of the last round, as long as its file fails and there may be more."""
+    def _repair(self, task: Task, tried: list[Attempt], waiting: int = 0) -> None:
+        """Append the repairs of the last round, as long as its file fails and there may be more.
+
+        `waiting`: files that are written and have yet to be evaluated.
+        """
         while self.repairs is not None and (failed := self.repairs.subject(tried)) is not None:
-            if self._spent(task) is not None:
+            left = self.evaluations.left(task.id)
+            if self._spent(task) is not None or (left is not None and left <= waiting):
                 return  # the next step says so
             write = partial(self.repairs.repaired, task, tuple(tried), failed)
             tried.append(self._attempt(task, tried, failed.advice, write))

@@ -7,7 +7,7 @@ from kernelwright.agent.protocols import Attempt, RepairingCoder
 from kernelwright.agent.search import rounds_of
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
-_OF_ITS_OWN = frozenset({Verdict.build_error, Verdict.runtime_error})  # whose message says what to mend
+_OF_ITS_OWN = frozenset({Verdict.build_error, Verdict.runtime_error})  # whose message says what to fix
 
 
 @dataclass(frozen=True)

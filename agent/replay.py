@@ -112,13 +112,18 @@ class ReplayedEvaluations(ProfilingPool):
         return next((profile for found, profile in self._profiles if found == evaluation), known)
 
 
+def _decided(candidate: Candidate) -> Candidate:
+    """Return a candidate without the call that it is from, which is no decision."""
+    return candidate.model_copy(update={"request": ""})
+
+
 def differences(recorded: RunDatabase, replayed: RunDatabase) -> list[str]:
     """List the decisions in which two runs of the same tasks differ; empty for a faithful replay."""
     found = []
     for task in recorded.tasks():
         before, after = (
             [
-                (attempt.candidate, attempt.advice, attempt.evaluation.verdict, attempt.confirms)
+                (_decided(attempt.candidate), attempt.advice, attempt.evaluation.verdict, attempt.confirms)
                 for attempt in database.attempts(task.task.id)
             ]
             for database in (recorded, replayed)

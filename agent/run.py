@@ -203,7 +203,7 @@ class Run:
         limits, rounds = self.config.budget.run, self.config.search.rounds
         open_tasks = self.scheduler.tasks
         ended = self._tasks - len(open_tasks)
-        begun = sum(min(1.0, len(rounds_of(each.tried)) / rounds) for each in open_tasks)
+        begun = sum(min(1.0, self.loop.rounds(each.tried) / rounds) for each in open_tasks)
         shares = [(ended + begun) / max(1, self._tasks)]
         if self.models is not None:
             shares.append(self.models.budget.spent_on(None).part_of(limits))

@@ -361,7 +361,7 @@ class Advice(Record):
     bottleneck: str
     method: str
     plan: str
-    technique: str = ""  # the method by its general name, to compare what it came to across tasks
+    technique: str = ""  # the method by its general name, to compare its effect across tasks
     evidence: dict[str, float] = Field(default_factory=dict)  # metric name -> value
     predicted_gain: float  # candidate time before / after; 1.0 is no change
     schedule: dict[str, str] = Field(default_factory=dict)  # schedule knobs to change, for a templated kernel

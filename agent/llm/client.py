@@ -29,6 +29,8 @@ from tenacity import (
 from kernelwright.agent.llm.answer import Answer, BrokenOffError, ErrorBodyError, said_in
 from kernelwright.agent.llm.model import (
     NO_TOKENS,
+    THOUGHTS,
+    TOO_LONG,
     Completion,
     Endpoint,
     EndpointUnusable,
@@ -45,7 +47,6 @@ _MOST_FAILED = 3  # calls in a row, after which others are not tried
 _MOST_CHANGES = 12  # of a request, before its refusal stands
 _LONGEST_PAUSE_S = 300.0  # that an endpoint may ask for
 _LONGEST_BACKOFF_S = 60.0
-_TOO_LONG = re.compile(r"context|too long|too many tokens", re.IGNORECASE)
 
 
 class OpenAIModel:
@@ -56,10 +57,12 @@ class OpenAIModel:
         endpoint: Endpoint,
         known: dict[str, Requests] | None = None,
         say: Callable[[str], None] = lambda line: None,
+        answered: bool = False,
     ) -> None:
         """Create a client. Raises MissingPrerequisite, as `Endpoint.require` does.
 
-        `known`: requests by model, as an earlier client has learnt them; `say` is told what this one learns.
+        `known`: requests by model, as an earlier client has learnt them; `answered`: whether that one had an
+        answer. `say` is told what this one learns.
         """
         endpoint.require()
         self.endpoint = endpoint
@@ -75,7 +78,7 @@ class OpenAIModel:
         self._is_openai = host.endswith(("openai.com", "openai.azure.com"))
         self.known = known if known is not None else {}
         self._say = say
-        self._answered = bool(known)
+        self._answered = answered
         self._failed: set[str] = set()  # calls since the last answer
 
     async def close(self) -> None:
@@ -138,9 +141,11 @@ class OpenAIModel:
 
     def _grave(self, call: ModelCall, error: ModelError) -> ModelError:
         """Return the error, as EndpointUnusable if there is no sign that any call succeeds."""
-        if isinstance(error, ModelRefused) and self._answered and _TOO_LONG.search(str(error)):
+        said = str(error)
+        if isinstance(error, ModelRefused) and self._answered and (TOO_LONG.search(said) or THOUGHTS in said):
             return error  # this prompt's own fault
-        self._failed.add(call.sha256)
+        # One task's prompts may be at fault for all of its refusals.
+        self._failed.add(f"{call.task}" if isinstance(error, ModelRefused) else call.sha256)
         if self._answered and len(self._failed) < _MOST_FAILED:
             return error
         return EndpointUnusable(str(error), error.usage, error.seconds, error.status)
@@ -167,7 +172,8 @@ class OpenAIModel:
             for _ in range(_MOST_CHANGES):
                 try:
                     completion = await self._answer(body, requests, prompt)
-                    return completion.model_copy(update={"limit": requests.limit(call)})
+                    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+                    return completion.model_copy(update={"limit": limit})
                 except _RefusedError as error:
                     if error.rejects_us or error.status == 429:
                         raise

@@ -72,8 +72,8 @@ class LlmCoder:
         return None
 
     async def _repaired(self, history: Sequence[Attempt], failed: Attempt) -> Candidate:
-        mended = failed.candidate
-        answered = self.model.answered(mended.request)
+        parent = failed.candidate
+        answered = self.model.answered(parent.request)
         assert answered is not None, "an answer is recorded before its candidate"
         call, reply = answered
         asked = PromptSpec(
@@ -82,8 +82,8 @@ class LlmCoder:
                 Message(role="assistant", content=reply.text),
                 Message(role="user", content=repair_message(failed)),
             ),
-            language=mended.language,
-            parent=mended,
+            language=parent.language,
+            parent=parent,
             advice=failed.advice,
             origin="repair",
         )
@@ -92,8 +92,9 @@ class LlmCoder:
         return await self._answered(asked, call, (*history, failed))
 
     async def _answered(self, asked: "PromptSpec", call: ModelCall, history: Sequence[Attempt]) -> Candidate:
-        source, fault = "", ""
+        source = fault = request = ""
         for _ in range(_TURNS):
+            request = call.sha256
             try:
                 completion = await self.model.complete(call)
             except ModelRefused as error:
@@ -106,7 +107,7 @@ class LlmCoder:
             except ReplyUnusable as error:
                 source, fault = reply, str(error)
             if not fault:
-                return asked.candidate(source, self.author, idea_of(reply), call.sha256)
+                return asked.candidate(source, self.author, idea_of(reply), request)
             if cut:
                 fault += f"; it was cut off after {completion.usage.completion_tokens} tokens: be brief"
             turns = (
@@ -114,7 +115,7 @@ class LlmCoder:
                 Message(role="user", content=f"That cannot be used: {fault}. Give the whole file again."),
             )
             call = call.model_copy(update={"messages": (*call.messages, *turns)})
-        candidate = asked.candidate(source[:_SHOWN], self.author, request=call.sha256)
+        candidate = asked.candidate(source[:_SHOWN], self.author, request=request)
         raise NoCandidate(candidate.model_copy(update={"usable": False}), fault)
 
 
@@ -188,7 +189,7 @@ def start_of(history: Sequence[Attempt], advice: Advice | None) -> PromptSubject
 
 
 def _failed_since(history: Sequence[Attempt], shown: PromptSubject | None) -> PromptSubject | None:
-    """Return what the last round with a file came to, if that was made from the one shown and failed."""
+    """Return the result of the last round with a file, if it was made from the one shown and failed."""
     rounds = [each for each in rounds_of(history).rounds if each.usable]
     if not rounds or shown is None:
         return None

@@ -1,7 +1,7 @@
 """Conversations with tools: one a task, shortened as they grow, and continued where a killed run left them.
 
 A conversation is a head (the system text and the task), and turns: an answer of the model, with the answers
-to its calls. Past the limit of tokens the head is made anew, with the table of attempts and the best file,
+to its calls. Past the limit of tokens the head is rebuilt, with the table of attempts and the best file,
 and the last turns are kept:
 
     before   system │ task │ turn 1 │ turn 2 │ … │ turn 17 │ turn 18
@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.agent.llm.model import (
+    THOUGHTS,
+    TOO_LONG,
     ChatModel,
     Completion,
     Message,
@@ -41,8 +43,6 @@ ROLE = "agent"
 _KEPT = 0.5  # of the limit of tokens, that a conversation is shortened to
 _HEAD = 2  # messages
 _NO_TOOLS = re.compile(r"\btools?\b|tool[_-]|function[ _-]call", re.IGNORECASE)
-_TOO_LONG = re.compile(r"context|too long|too many tokens|maximum.{0,20}tokens", re.IGNORECASE)
-_THOUGHTS = "reasoning_content"
 
 Turn = tuple[Message, ...]
 
@@ -82,9 +82,9 @@ class Conversation:
             role="assistant", content=self.answer.text or ("" if calls else "(nothing)"), tool_calls=calls
         )
         if any(message.reasoning_content for message in self.messages):
-            own = own.model_copy(update={_THOUGHTS: self.answer.reasoning})
+            own = own.model_copy(update={THOUGHTS: self.answer.reasoning})
         if self.answer.reasoning:
-            self.thoughts[own.model_dump_json(exclude={_THOUGHTS})] = self.answer.reasoning
+            self.thoughts[own.model_dump_json(exclude={THOUGHTS})] = self.answer.reasoning
         if calls:
             self.has_called = True
             told = [
@@ -102,7 +102,7 @@ class Conversation:
         self.turns = [
             (
                 turn[0].model_copy(
-                    update={_THOUGHTS: self.thoughts.get(turn[0].model_dump_json(exclude={_THOUGHTS}), "")}
+                    update={THOUGHTS: self.thoughts.get(turn[0].model_dump_json(exclude={THOUGHTS}), "")}
                 ),
                 *turn[1:],
             )
@@ -146,9 +146,9 @@ class Conversations:
             answer = self._ask(conversation)
         except ModelRefused as error:
             said = str(error)
-            if _THOUGHTS in said and conversation.give_thoughts_back():
+            if THOUGHTS in said and conversation.give_thoughts_back():
                 answer = self._ask(conversation)
-            elif _TOO_LONG.search(said) and conversation.turns:
+            elif TOO_LONG.search(said) and conversation.turns:
                 self.shorten(conversation, history, budget, _tokens(conversation.messages) // 3)
                 answer = self._ask(conversation)
             else:
@@ -160,7 +160,7 @@ class Conversations:
     def shorten(
         self, conversation: Conversation, history: Sequence[Attempt], budget: str, most_tokens: int
     ) -> None:
-        """Make the head anew, and keep the last turns as far as they fit into so many tokens."""
+        """Rebuild the head, and keep the last turns as far as they fit into so many tokens."""
         conversation.head = self._head(conversation.task, history, budget, compacted=True)
         left = most_tokens - _tokens(conversation.head)
         kept: list[Turn] = []

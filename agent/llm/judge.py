@@ -202,7 +202,7 @@ def _objection(reply: Optimization, metrics: Sequence[Metric]) -> str | None:
 def predictions(history: Sequence[Attempt]) -> list[str]:
     """Return the predicted and measured gains on correct files, a line each.
 
-    What an idea came to is the first correct file of those that it was corrected to.
+    The result of an idea is the first correct file of those that it was corrected to.
     """
     correct = {a.candidate.sha256 for a in history if PromptSubject(a, 0).correct}
     lines = []

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -199,6 +200,11 @@ class ModelError(Exception):
     ) -> None:
         super().__init__(message)
         self.usage, self.seconds, self.status = usage, seconds, status
+
+
+THOUGHTS = "reasoning_content"  # that some endpoints want back, and name in a refusal
+# In the refusal of a conversation.
+TOO_LONG = re.compile(r"context|too long|too many tokens|maximum.{0,20}tokens", re.IGNORECASE)
 
 
 class ModelRefused(ModelError):  # noqa: N818 - what happened

@@ -124,7 +124,8 @@ class ModelSession:
         from kernelwright.agent.llm.client import OpenAIModel  # takes two seconds to import
 
         budget = terms.budget_for(roles)
-        client = OpenAIModel(terms.endpoint, found.requests if found is not None else None, say)
+        known, answered = (found.requests, bool(found.calls)) if found is not None else (None, False)
+        client = OpenAIModel(terms.endpoint, known, say, answered)
         stored = StoredModel(client, database, budget)
         for call, completion in found.calls if found is not None else ():
             stored.keep(call, call, completion)

@@ -42,6 +42,9 @@ class StoredModel:
             answer = _answer(call)
             if isinstance(answer, Completion):
                 self._answers[call.request_sha256] = answer
+                sent = ModelCall.model_validate(call.request)
+                if sent.sha256 != call.request_sha256 and answer.finish != "length":
+                    self._longer.add(sent.sampling.model)
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the completion. Raises a ModelError, and StorageError if the answer cannot be stored."""
@@ -66,6 +69,7 @@ class StoredModel:
         )
         completion = await self._sent(call, longer if model in self._longer else call)
         if completion.finish == "length" and completion.limit == call.sampling.max_tokens:
+            self._answers[call.sha256] = completion  # which has been paid for
             with suppress(BudgetSpent, ModelRefused):  # then it stays cut
                 completion = await self._sent(call, longer)
                 if completion.finish != "length":
@@ -165,7 +169,8 @@ class ReplayedModel:
 
 def interrupted(calls: Iterable[LlmCall], rounds: Mapping[str, int]) -> set[str]:
     """Return the tasks that have an answer for a round beyond those recorded, `rounds` by task."""
-    of_tasks = [(call.task, _sample(call)) for call in calls if call.task is not None]
+    asked = (call for call in calls if call.role != ROLE)  # whose samples are places in a conversation
+    of_tasks = [(call.task, _sample(call)) for call in asked if call.task is not None]
     return {task for task, sample in of_tasks if task in rounds and sample >= rounds[task]}
 
 

@@ -4,7 +4,7 @@ A history is flat; seeds and repairs in it are no rounds of their own:
 
     0 seed, correct   1 build error   2 repair of 1, correct   3 wrong output
 
-are a seed and two rounds. The first begins at attempt 1 and comes to attempt 2, the second to attempt 3.
+are a seed and two rounds. The first begins at attempt 1 and ends in attempt 2, the second in attempt 3.
 """
 
 from collections.abc import Sequence

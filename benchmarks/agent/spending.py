@@ -1,4 +1,4 @@
-"""Simulation of what a budget comes to on KernelBench's 250 problems, by the order of tasks.
+"""Simulation of what a budget buys on KernelBench's 250 problems, by the order of tasks.
 
     KERNELBENCH_DIR=... python -m benchmarks spending
 

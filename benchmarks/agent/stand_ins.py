@@ -1,6 +1,6 @@
 """Stand-ins for a language model and a GPU: tokens as measured, outcomes of rounds by a stated model.
 
-What each round of a task comes to follows from a seed, the task and the best kernel so far, so that it is the
+The result of each round of a task follows from a seed, the task and the best kernel so far, so that it is the
 same whatever other tasks have had before.
 """
 

@@ -1,6 +1,6 @@
 """Calibration of predicted gains: advice predicts the next candidate's gain, and its timing measures it.
 
-An idea often fails at first, and is right once it is corrected. What it came to is then the time of the last
+An idea often fails at first, and is right once it is corrected. Its gain is then the time of the last
 correct candidate before it / the time of the first correct one after it:
 
     10 µs correct ──► the idea, build error ──► repaired, wrong output ──► corrected, 8 µs: gain 1.25

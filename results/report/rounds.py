@@ -110,14 +110,16 @@ def calls_by_round(
 ) -> dict[int | None, list[LlmCall]]:
     """Return a task's calls by the round that they served; None has those that led to no round."""
     searched = [attempt for attempt in attempts if not attempt.confirms]
-    known = {attempt.round for attempt in searched}
+    asked = {a.candidate.request: a.round for a in searched if a.candidate.request}
+    begun = [a.round for a in searched if a.candidate.origin == "round"]  # by the sample of a round's calls
     found: dict[int | None, list[LlmCall]] = {}
     for call in calls:
         sample = _object(call.request).get("sample")
         if not isinstance(sample, int):
             found.setdefault(None, []).append(call)
             continue
-        number = sample if sample in known else None
+        in_round = begun[sample] if 0 <= sample < len(begun) else None
+        number = asked.get(call.request_sha256, in_round)
         if call.role == "agent":  # whose sample is a place in a conversation
             number = next((a.round for a in searched if _called_for(call, a, attempts)), None)
         elif call.role == "judge":

@@ -138,7 +138,7 @@ def test_a_task_whose_rounds_fail_waits_for_those_that_gain() -> None:
 
 
 def test_what_a_round_may_bring_is_learned_from_the_other_tasks_and_those_that_are_done() -> None:
-    """Whether a second try helps more after a failure or after a slow kernel is what others have shown."""
+    """Other tasks tell whether a second try helps more after a failure or after a slow kernel."""
     histories = {"failed": [attempt(None)], "slow": [attempt(0.5, eager=0.25)]}
     fixed, sped_up = [attempt(None), attempt(3.0)], [attempt(0.5), attempt(3.0)]
     for others, first in (([fixed, sped_up[:1] * 2], "failed"), ([fixed[:1] * 2, sped_up], "slow")):

@@ -14,11 +14,11 @@ def call(text: str = "hello", **changes: object) -> ModelCall:
     return ModelCall(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
 
 
-def completed(server: FakeEndpoint, asked: ModelCall | None = None, **limits: float) -> Completion:
+def completed(server: FakeEndpoint, asked: ModelCall | None = None, **limits: Any) -> Completion:
     return many(server, [asked or call()], **limits)[0]
 
 
-def many(server: FakeEndpoint, calls: list[ModelCall], **limits: float) -> list[Completion]:
+def many(server: FakeEndpoint, calls: list[ModelCall], **limits: Any) -> list[Completion]:
     async def ask() -> list[Completion]:
         model = OpenAIModel(Endpoint(base_url=server.base_url, **{"backoff_s": 0.02, **limits}))  # type: ignore[arg-type]
         try:
@@ -29,11 +29,12 @@ def many(server: FakeEndpoint, calls: list[ModelCall], **limits: float) -> list[
     return asyncio.run(ask())
 
 
-def in_turn(server: FakeEndpoint, calls: list[ModelCall]) -> list[Any]:
-    """What comes of calls made one after the other by one client: completions and errors."""
+def in_turn(server: FakeEndpoint, calls: list[ModelCall], answered: bool = False) -> list[Any]:
+    """Return the completions and errors of calls made one after the other by one client."""
 
     async def ask() -> list[Any]:
-        model = OpenAIModel(Endpoint(base_url=server.base_url, backoff_s=0.02, patience_s=2.0))
+        endpoint = Endpoint(base_url=server.base_url, backoff_s=0.02, patience_s=2.0)
+        model = OpenAIModel(endpoint, answered=answered)
         found: list[Any] = []
         for each in calls:
             try:

@@ -1,5 +1,6 @@
 """The rounds of a task in full, and where a run's money and time went."""
 
+import hashlib
 import io
 import json
 import re
@@ -42,7 +43,7 @@ def asked(
         task=of.id,
         role=role,
         model="m",
-        request_sha256="0" * 64,
+        request_sha256=hashlib.sha256(json.dumps([role, sample, said]).encode()).hexdigest(),
         request={"messages": [SYSTEM, *said], "sample": sample},
         response=response,
         prompt_tokens=100,
@@ -101,7 +102,7 @@ def test_a_round_has_its_own_calls_its_parent_and_its_confirmation(searched: Run
 
 
 def test_a_judge_s_call_belongs_to_the_round_that_follows_its_advice(database: RunDatabase) -> None:
-    """In a generation of a beam all judges are asked before the first of its rounds."""
+    """Ask all judges of a generation of a beam before the first of its rounds."""
     database.add_task(SOFTMAX)
     plans = [ADVICE.model_copy(update={"plan": plan}) for plan in ("tile it", "unroll it — by 4")]
     for number, advice in enumerate([None, *plans]):
@@ -113,6 +114,23 @@ def test_a_judge_s_call_belongs_to_the_round_that_follows_its_advice(database: R
     _, second, third = rounds(database.attempts(SOFTMAX.id), calls)
     assert len(second.calls) == 2 and second.calls[1].reply == "no JSON"
     assert [call.reply for call in third.calls] == [json.dumps({"plan": plans[1].plan})]
+
+
+def test_calls_belong_to_the_attempts_that_name_them_beside_seeds_and_repairs(database: RunDatabase) -> None:
+    """The sample of a call counts rounds, and attempts are seeds and repairs, too."""
+    database.add_task(SOFTMAX)
+    calls = [
+        asked(SOFTMAX, "coder", 0, "file 1", 0.01, "write it"),
+        asked(SOFTMAX, "coder", 0, "file 2", 0.02, "write it", "file 1", "it does not build"),
+        asked(SOFTMAX, "coder", 1, "file 3", 0.04, "improve it"),
+    ]
+    first, second = (call.request_sha256 for call in calls[:2])
+    made_by = [("seed", ""), ("round", first), ("repair", second), ("round", "")]
+    for number, (origin, request) in enumerate(made_by):
+        of = made(number).model_copy(update={"origin": origin, "request": request})
+        database.record_attempt(SOFTMAX.id, number, of, None, evaluation(SOFTMAX, of, eager=2.0), None)
+    found = rounds(database.attempts(SOFTMAX.id), calls)
+    assert [[call.reply for call in each.calls] for each in found] == [[], ["file 1"], ["file 2"], ["file 3"]]
 
 
 def test_dollars_are_counted_by_role_and_by_what_came_of_them(searched: RunDatabase) -> None:

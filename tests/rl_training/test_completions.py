@@ -1,4 +1,4 @@
-"""What is graded of a completion shows where its thought ends, as far as its tokens do."""
+"""Graded text of a completion shows where its thought ends, as far as its tokens do."""
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

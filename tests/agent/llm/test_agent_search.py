@@ -45,7 +45,7 @@ CONVERSATION = (
 
 
 def told(body: dict[str, Any], last: int = 1) -> list[str]:
-    """What the tools have answered last, as a request gives it to the model."""
+    """Return the last answers of the tools, as a request gives them to the model."""
     return [message["content"] for message in body["messages"][-last:]]
 
 
@@ -319,7 +319,7 @@ def test_a_killed_run_goes_on_where_it_was_and_asks_and_measures_nothing_twice(
     script = [*CONVERSATION[:5], Reply("", calls=CONVERSATION[5].calls, latency_s=1.0), CONVERSATION[6]]
 
     def answer(body: dict[str, Any], number: int) -> Reply:
-        """By its place in the conversation, as a model would: a question repeated has the same answer."""
+        """Answer by the place in the conversation, as a model would: a repeated question has the same answer."""
         return script[sum(message["role"] == "assistant" for message in body["messages"])]
 
     endpoint.script = answer

@@ -134,7 +134,7 @@ def test_patience_ends(endpoint: FakeEndpoint) -> None:
     endpoint.say(ErrorResponse(429, "slow down", headers={"retry-after-ms": "50"}))
     with pytest.raises(ModelAbsent, match=r"no answer in \d+ attempts: .*slow down"):
         completed(endpoint, patience_s=0.5)
-    assert 5 < len(endpoint.requests) < 15
+    assert 1 < len(endpoint.requests) < 15
 
 
 @pytest.mark.parametrize(

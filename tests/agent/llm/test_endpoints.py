@@ -267,6 +267,21 @@ def test_one_that_answered_is_unusable_after_three_calls_in_a_row(endpoint: Fake
     assert kinds[1:3] == [ModelAbsent] * 2 and kinds[4:] == [ModelAbsent, ModelAbsent, EndpointUnusable]
 
 
+def test_refusals_of_one_task_s_prompts_end_no_run(endpoint: FakeEndpoint) -> None:
+    endpoint.script = lambda body, number: refused("content policy") if number else Reply("ok")
+    found = in_turn(endpoint, [call(sample=n) for n in range(6)])
+    assert [type(each) for each in found[1:]] == [ModelRefused] * 5
+    endpoint.script = lambda body, number: refused("reasoning_content must be given back")
+    found = in_turn(endpoint, [call(task=f"t{n}") for n in range(3)], answered=True)
+    assert [type(each) for each in found] == [ModelRefused] * 3
+
+
+def test_the_limit_of_an_answer_is_the_one_that_was_sent(endpoint: FakeEndpoint) -> None:
+    endpoint.say("whole", Reply("cut", finish="length"))
+    assert completed(endpoint).limit == 1000
+    assert completed(endpoint, extra={"max_tokens": 400}).limit == 400
+
+
 def test_messages_keep_their_order_where_the_system_s_is_merged(endpoint: FakeEndpoint) -> None:
     endpoint.script = lambda body, number: (
         refused("System role not supported") if has_system(body) else Reply("ok")

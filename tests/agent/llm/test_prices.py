@@ -1,4 +1,4 @@
-"""What a call costs follows from prices; a model that nobody lists has none, not a price of zero."""
+"""Costs of calls follow from prices; a model that nobody lists has none, not a price of zero."""
 
 from pathlib import Path
 

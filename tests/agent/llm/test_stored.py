@@ -161,6 +161,9 @@ def test_an_answer_that_is_cut_is_asked_for_once_more_with_twice_the_length(data
     assert [record.completion_tokens for record in database.llm_calls()] == [100, 150, 150]
     assert ask(ReplayedModel(database.llm_calls()), call("a")) == ["x" * 150]
     assert ask(StoredModel(Scripted("other"), database, budget()), call("a")) == ["x" * 150]
+    resumed = Limited(150)
+    assert ask(StoredModel(resumed, database, budget()), call("c")) == ["x" * 150]
+    assert resumed.limits == [200]
 
 
 def test_an_answer_that_is_longer_still_stays_cut(database: RunDatabase) -> None:
@@ -173,7 +176,11 @@ def test_an_answer_that_is_longer_still_stays_cut(database: RunDatabase) -> None
 def test_a_cut_answer_is_kept_where_no_longer_one_comes(database: RunDatabase) -> None:
     refused = StoredModel(Limited(1000, ModelRefused("too long")), database, budget())
     assert ask(refused, call("a")) == ["x" * 100]
-    assert ask(ReplayedModel(database.llm_calls()), call("a")) == ["x" * 100]
+    replayed = ReplayedModel(database.llm_calls())
+    assert ask(replayed, call("a")) == ["x" * 100]
+    for source in (refused, replayed):  # what a repair goes on from, though the last call failed
+        answered = source.answered(call("a").sha256)
+        assert answered is not None and answered[1].text == "x" * 100
     model = Limited(1000)
     poor = StoredModel(model, database, budget(usd=0.0015))  # $0.001 a hundred tokens, of which one is spent
     assert ask(poor, call("b")) == ["x" * 100] and model.limits == [100]

@@ -66,7 +66,7 @@ def test_looking_at_operators_does_not_import_the_compiler() -> None:
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_recurrent_networks_are_counted_whole(directions: int) -> None:
-    """Of torch's own operator on a CPU, and of cuDNN's, which has all layers' weights in a list."""
+    """Take torch's own operator on a CPU, and cuDNN's, which has all layers' weights in a list."""
     network = torch.nn.LSTM(32, 64, num_layers=2, batch_first=True, bidirectional=directions == 2)
     x = torch.randn(4, 10, 32)
     gates = 4 * 64 * (32 + 64) + 4 * 64 * (64 * directions + 64)
