@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from kernelwright.agent.config import RunConfig
+from kernelwright.agent.display.progress import log, opening_line, reported
 from kernelwright.agent.llm.model import EndpointUnusable
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.agent.progress import log, opening_line, reported
 from kernelwright.agent.replay import replay
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.errors import StorageError, UsageError
@@ -26,7 +26,7 @@ from kernelwright.results.store.folder import RunFolder
 from kernelwright.results.store.records import LlmCall, TaskState
 
 if TYPE_CHECKING:
-    from kernelwright.agent.llm.preflight import Preflight
+    from kernelwright.agent.llm.endpoint.preflight import Preflight
 
 
 @command(RunConfig)
@@ -60,7 +60,7 @@ def run(config: RunConfig) -> int:
             raise
         except EndpointUnusable as error:
             _say_how_to_go_on("No model answers, so the tasks that are left are pending", folder)
-            from kernelwright.agent.llm.preflight import unusable  # imports openai
+            from kernelwright.agent.llm.endpoint.preflight import unusable  # imports openai
 
             raise unusable(config.endpoint, error) from None
         if not done:

@@ -8,15 +8,15 @@ from typing import Annotated, Literal, Self, cast, get_args
 import typer
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
-from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from kernelwright.agent.config_of_old_runs import upgraded
+from kernelwright.agent.llm.endpoint.prices import Price, Prices, read_prices
 from kernelwright.agent.llm.model import Endpoint, Sampling
-from kernelwright.agent.llm.prices import Price, Prices, read_prices
 from kernelwright.agent.llm.session import Roles, Terms, languages_for
 from kernelwright.agent.profiled import Profilers
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.seeds import read_seed
+from kernelwright.agent.spending.budget import SpendingLimits
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     AnyTargets,

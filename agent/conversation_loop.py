@@ -10,15 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
-from kernelwright.agent.budget import BudgetSpent, ShareSpent
 from kernelwright.agent.llm.coder import objection
 from kernelwright.agent.llm.conversation import Conversation, Conversations
+from kernelwright.agent.llm.endpoint.tool_calls import ToolCall
 from kernelwright.agent.llm.model import ModelRefused, ReplyUnusable
 from kernelwright.agent.llm.prompting import examples, notes, outcome
 from kernelwright.agent.llm.remaining import Remaining
-from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.llm.reply.replies import candidate_source
 from kernelwright.agent.llm.situation import operators_table, tried_table
-from kernelwright.agent.llm.tool_calls import ToolCall
 from kernelwright.agent.llm.toolbox import (
     CheckFile,
     CompileReference,
@@ -36,6 +35,7 @@ from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import Agent, Stop, best_of
 from kernelwright.agent.search.agent import was_measured
+from kernelwright.agent.spending.budget import BudgetSpent, ShareSpent
 from kernelwright.agent.winners import speedup_of
 from kernelwright.kernelbench.evaluator import CHECK
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict

@@ -24,7 +24,7 @@ def doctor(
     if model is None:
         machine.doctor(target, measure, roofline, as_json)
         return
-    from kernelwright.agent.llm.preflight import capabilities  # takes two seconds to import
+    from kernelwright.agent.llm.endpoint.preflight import capabilities  # takes two seconds to import
 
     items = capabilities(model, Endpoint())
     if as_json:

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.coder import asked_for
+from kernelwright.agent.llm.endpoint.prices import Prices
 from kernelwright.agent.llm.model import Message, Usage, estimated_tokens
-from kernelwright.agent.llm.prices import Prices
 from kernelwright.agent.llm.prompting import agent_messages
 from kernelwright.agent.llm.session import Roles
 from kernelwright.agent.llm.situation import Situation

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kernelwright.agent.attempts import next_step, repeated, written
-from kernelwright.agent.budget import BudgetSpent, Evaluations, ShareSpent
 from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder, SeedSource
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Request, Search, Stop, best_of, rounds_of, wrong_ceiling
+from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, ShareSpent
 from kernelwright.agent.winners import rivals, speedup_of, winner
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
 from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict

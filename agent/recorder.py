@@ -3,7 +3,7 @@
 import threading
 from dataclasses import dataclass, field
 
-from kernelwright.agent.progress import RunProgress
+from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.kernelbench.evaluator import TimingLock

@@ -9,12 +9,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.config import BudgetOptions, ExecutionOptions, RunConfig
+from kernelwright.agent.display.progress import log, reported
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.agent.progress import log, reported
 from kernelwright.agent.run import Run
+from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task

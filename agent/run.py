@@ -15,10 +15,10 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
-from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
 from kernelwright.agent.conversation_loop import ConversationLoop
-from kernelwright.agent.headroom import eager_share, near_roofline
+from kernelwright.agent.display.progress import RunProgress
+from kernelwright.agent.display.status import RunStatus, activities, seconds_left
 from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.judge import SilentJudge
 from kernelwright.agent.llm.model import EndpointUnusable, ModelError
@@ -28,14 +28,14 @@ from kernelwright.agent.llm.stored import interrupted
 from kernelwright.agent.loop import SEARCHED, TaskLoop
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.agent.progress import RunProgress
 from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, SeedSource, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
-from kernelwright.agent.scheduler import OpenTask, Scheduler, TaskTurn
 from kernelwright.agent.search import Agent, Search, Team, best_of, rounds_of
 from kernelwright.agent.seeds import BuiltinSeed, FileSeed
-from kernelwright.agent.status import RunStatus, activities, seconds_left
+from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, deadline
+from kernelwright.agent.spending.headroom import eager_share, near_roofline
+from kernelwright.agent.spending.scheduler import OpenTask, Scheduler, TaskTurn
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.agent.tuner.posterior import expected_speedups

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.agent.llm.model import Completion, Message, ModelCall, ReplyUnusable
-from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.llm.reply.replies import candidate_source
 from kernelwright.kernelbench.records import Candidate
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall, RecordedAttempt

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from kernelwright.agent.budget import BudgetSpent, ShareSpent, SpendingLimits
+from kernelwright.agent.llm.endpoint.prices import Prices
 from kernelwright.agent.llm.model import ModelCall, Usage
-from kernelwright.agent.llm.prices import Prices
+from kernelwright.agent.spending.budget import BudgetSpent, ShareSpent, SpendingLimits
 from kernelwright.kernelbench.errors import UsageError
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
+from kernelwright.agent.llm.endpoint.fake_endpoint import FakeEndpoint
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import KernelbenchDir
 from kernelwright.kernelbench.machine import cache_folder
@@ -24,7 +24,7 @@ def scripted(
 
     It submits kernels of the builtin coder, and breaks some of them on purpose.
     """
-    from kernelwright.agent.llm.scripted_model import ScriptedModel  # imports torch
+    from kernelwright.agent.llm.endpoint.scripted_model import ScriptedModel  # imports torch
 
     chosen = sources.resolve(tasks, kernelbench_dir=kernelbench_dir)
     endpoint = FakeEndpoint(port)

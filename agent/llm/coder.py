@@ -14,7 +14,7 @@ from kernelwright.agent.llm.model import (
     Sampling,
 )
 from kernelwright.agent.llm.prompting import NAMES, PromptSubject, coder_messages, repair_message
-from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.llm.reply.replies import candidate_source
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.protocols import Attempt, NoCandidate

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernelwright.agent.llm.endpoint.tool_calls import ToolCall
 from kernelwright.agent.llm.model import (
     THOUGHTS,
     TOO_LONG,
@@ -31,7 +32,6 @@ from kernelwright.agent.llm.model import (
 from kernelwright.agent.llm.prompting import PromptSubject, agent_messages
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situations
-from kernelwright.agent.llm.tool_calls import ToolCall
 from kernelwright.agent.llm.toolbox import tools
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import best_of

@@ -19,9 +19,9 @@ from kernelwright.agent.llm.prompting import (
     judge_messages,
     metrics_of,
 )
+from kernelwright.agent.llm.reply.structured import ask
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
-from kernelwright.agent.llm.structured import ask
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import rounds_of
 from kernelwright.kernelbench.records import Advice, Record, Task

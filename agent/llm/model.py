@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue, PositiveInt, field_validator, model_serializer
 
-from kernelwright.agent.llm.tool_calls import Tool, ToolCall, without_defaults
+from kernelwright.agent.llm.endpoint.tool_calls import Tool, ToolCall, without_defaults
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.records import Record
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kernelwright.agent.budget import Evaluations, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.spending.budget import Evaluations, SpendingLimits
 
 
 @dataclass(frozen=True)

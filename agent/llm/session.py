@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.conversation import Conversations, last_calls
+from kernelwright.agent.llm.endpoint.prices import Prices
 from kernelwright.agent.llm.judge import LlmJudge
 from kernelwright.agent.llm.model import Endpoint, EndpointUnusable, RecordedModel, Sampling
-from kernelwright.agent.llm.prices import Prices
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
 from kernelwright.agent.protocols import ProfilingEvaluator
+from kernelwright.agent.spending.budget import SpendingLimits
 from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Language, Record, Target, Task
@@ -24,8 +24,8 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 
 if TYPE_CHECKING:
-    from kernelwright.agent.llm.client import OpenAIModel
-    from kernelwright.agent.llm.preflight import Preflight
+    from kernelwright.agent.llm.endpoint.client import OpenAIModel
+    from kernelwright.agent.llm.endpoint.preflight import Preflight
 
 
 def languages_for(device: str) -> tuple[Language, ...]:
@@ -69,7 +69,7 @@ class Terms:
 
         Raises MissingPrerequisite if one cannot, with the endpoint's words.
         """
-        from kernelwright.agent.llm.preflight import preflight, unusable
+        from kernelwright.agent.llm.endpoint.preflight import preflight, unusable
 
         budget = self.budget_for(roles)
         for call in had:
@@ -121,7 +121,7 @@ class ModelSession:
         `found`: by a preflight, whose calls are stored and counted; `say` is told what endpoints refuse.
         Raises what `Terms.budget_for` does.
         """
-        from kernelwright.agent.llm.client import OpenAIModel  # takes two seconds to import
+        from kernelwright.agent.llm.endpoint.client import OpenAIModel  # takes two seconds to import
 
         budget = terms.budget_for(roles)
         known, answered = (found.requests, bool(found.calls)) if found is not None else (None, False)

@@ -12,7 +12,6 @@ from contextlib import suppress
 
 from pydantic import JsonValue
 
-from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.llm import model as models
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.conversation import ROLE
@@ -24,6 +23,7 @@ from kernelwright.agent.llm.model import (
     ModelRefused,
     Usage,
 )
+from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 

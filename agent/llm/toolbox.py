@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from kernelwright.agent.llm.tool_calls import Tool, ToolCall, ToolFunction
+from kernelwright.agent.llm.endpoint.tool_calls import Tool, ToolCall, ToolFunction
 from kernelwright.kernelbench.records import Record
 
 MOST_CHARACTERS = 200_000  # of arguments

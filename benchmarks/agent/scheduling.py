@@ -22,8 +22,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.publishing import log, publish
-from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
-from kernelwright.agent.llm.scripted_model import ScriptedModel
+from kernelwright.agent.llm.endpoint.fake_endpoint import FakeEndpoint
+from kernelwright.agent.llm.endpoint.scripted_model import ScriptedModel
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.results.store.database import RunDatabase

@@ -24,7 +24,7 @@ from benchmarks.agent.stand_ins import EVALUATION_S, PRICE, TARGET, Nature, Stan
 from benchmarks.publishing import STATIC, log, table
 from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.budget import Budget
-from kernelwright.agent.llm.prices import Prices
+from kernelwright.agent.llm.endpoint.prices import Prices
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import StoredModel
 from kernelwright.agent.run import Run, TurnOutcome

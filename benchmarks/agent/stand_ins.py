@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from kernelwright.agent.llm.endpoint.prices import Price
 from kernelwright.agent.llm.model import Completion, ModelCall, Usage, estimated_tokens
-from kernelwright.agent.llm.prices import Price
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.operator_families import operator_families
 from kernelwright.kernelbench.records import (

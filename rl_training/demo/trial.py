@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from kernelwright.agent.llm.model import ReplyUnusable
-from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.llm.reply.replies import candidate_source
 from kernelwright.kernelbench.evaluator import Effort, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record
 from kernelwright.rl_training.demo.data import DemoTask

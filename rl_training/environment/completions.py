@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.agent.llm.thought import begins_in_thought, is_thought_mark
+from kernelwright.agent.llm.reply.thought import begins_in_thought, is_thought_mark
 
 _LAST = 16  # tokens of a prompt, in which a chat template may open a thought
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kernelwright.agent.llm.coder import PromptSpec, objection
 from kernelwright.agent.llm.model import ReplyUnusable
-from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.llm.reply.replies import candidate_source
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Measurement

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kernelwright.agent.budget import BudgetSpent, Evaluations, SpendingLimits
+from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, SpendingLimits
 
 
 def test_one_is_kept_for_the_winner_of_each_task() -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kernelwright.agent.budget import BudgetSpent, Evaluations, ShareSpent, deadline
 from kernelwright.agent.loop import TaskLoop
 from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
 from kernelwright.agent.search import Refine, Request, Stop, StopRules, best_of
+from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, ShareSpent, deadline
 from kernelwright.agent.tuner.advise import fallback_advice
 from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.kernelbench.evaluator import Measurement

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.progress import RunProgress
+from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kernelwright.agent.headroom import Headroom, eager_share, near_roofline
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.scheduler import OpenTask, Scheduler
+from kernelwright.agent.spending.headroom import Headroom, eager_share, near_roofline
+from kernelwright.agent.spending.scheduler import OpenTask, Scheduler
 from kernelwright.kernelbench.records import (
     Candidate,
     Environment,

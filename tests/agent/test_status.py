@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from kernelwright.agent.config import RunConfig
-from kernelwright.agent.progress import ShownProgress, opening_line
-from kernelwright.agent.status import RunStatus, activities, seconds_left
+from kernelwright.agent.display.progress import ShownProgress, opening_line
+from kernelwright.agent.display.status import RunStatus, activities, seconds_left
 from kernelwright.kernelbench.options import build
 
 NOW = activities(

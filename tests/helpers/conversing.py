@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.agent.config import RunConfig
+from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession
-from kernelwright.agent.progress import RunProgress
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.evaluator import Measurement, TimingLock
 from kernelwright.kernelbench.options import build

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from kernelwright.agent.llm.client import OpenAIModel
-from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
+from kernelwright.agent.llm.endpoint.client import OpenAIModel
+from kernelwright.agent.llm.endpoint.fake_endpoint import FakeEndpoint
 from kernelwright.agent.llm.model import Completion, Endpoint, Message, ModelCall, ModelError, Sampling
 
 

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from kernelwright.agent.llm.thought import without_thought
+from kernelwright.agent.llm.reply.thought import without_thought
 from kernelwright.rl_training.environment.completions import graded_text
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
+from kernelwright.agent.llm.endpoint.fake_endpoint import FakeEndpoint
 from kernelwright.results.store.database import RunDatabase
 from tests.helpers.anywhere import TARGET
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.agent.llm.model import ModelCall
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.report.rounds import calls_by_round

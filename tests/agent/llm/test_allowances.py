@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from kernelwright.agent.budget import BudgetSpent, ShareSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.llm.endpoint.prices import Price, Prices
 from kernelwright.agent.llm.model import Message, ModelCall, Sampling
-from kernelwright.agent.llm.prices import Price, Prices
+from kernelwright.agent.spending.budget import BudgetSpent, ShareSpent, SpendingLimits
 from kernelwright.kernelbench.errors import UsageError
 
 PRICES = Prices({"m": Price(prompt=10.0, completion=100.0)})

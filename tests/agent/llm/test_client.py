@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from kernelwright.agent.llm.client import OpenAIModel
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
+from kernelwright.agent.llm.endpoint.client import OpenAIModel
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import (
     Endpoint,
     ModelAbsent,

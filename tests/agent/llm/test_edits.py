@@ -3,7 +3,7 @@
 import pytest
 
 from kernelwright.agent.llm.model import ReplyUnusable
-from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.llm.reply.replies import candidate_source
 
 PARENT = '''import torch
 from torch import nn

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import (
     EndpointUnusable,
     Message,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kernelwright import cli
-from kernelwright.agent.budget import BudgetSpent, SpendingLimits
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
+from kernelwright.agent.llm.endpoint.preflight import preflight
+from kernelwright.agent.llm.endpoint.prices import Price, Prices
 from kernelwright.agent.llm.model import Endpoint, EndpointUnusable, Sampling
-from kernelwright.agent.llm.preflight import preflight
-from kernelwright.agent.llm.prices import Price, Prices
 from kernelwright.agent.llm.session import ModelSession, Roles, Terms
+from kernelwright.agent.spending.budget import BudgetSpent, SpendingLimits
 from kernelwright.results.store.database import RunDatabase
 from tests.helpers.anywhere import TARGET
 from tests.helpers.model_calls import call

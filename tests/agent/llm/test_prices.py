@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.agent.llm.endpoint.prices import Price, Prices, read_prices
 from kernelwright.agent.llm.model import Usage
-from kernelwright.agent.llm.prices import Price, Prices, read_prices
 from kernelwright.kernelbench.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.agent.llm.model import ReplyUnusable
-from kernelwright.agent.llm.replies import MOST_CHARACTERS, candidate_source
+from kernelwright.agent.llm.reply.replies import MOST_CHARACTERS, candidate_source
 
 FILE = '''import torch
 from torch import nn

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.llm.fake_endpoint import FakeEndpoint, Reply
+from kernelwright.agent.llm.endpoint.fake_endpoint import FakeEndpoint, Reply
 from kernelwright.results.store.database import RunDatabase
 from tests.helpers.anywhere import TARGET
 from tests.helpers.model_runs import ONE_CALL_USD, carried_out, judged, says

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
+from kernelwright.agent.display.status import RunStatus
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import EndpointUnusable
-from kernelwright.agent.status import RunStatus
 from kernelwright.kernelbench.records import (
     Candidate,
     Evaluation,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kernelwright import cli
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt, TaskState
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.agent.llm.model import EndpointUnusable
 from kernelwright.agent.seeds import FileSeed, read_seed
 from kernelwright.kernelbench.errors import UsageError

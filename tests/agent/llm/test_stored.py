@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.budget import BudgetSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.llm.endpoint.prices import Price, Prices
 from kernelwright.agent.llm.model import (
     Completion,
     Message,
@@ -18,8 +18,8 @@ from kernelwright.agent.llm.model import (
     Sampling,
     Usage,
 )
-from kernelwright.agent.llm.prices import Price, Prices
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
+from kernelwright.agent.spending.budget import BudgetSpent, SpendingLimits
 from kernelwright.results.store.database import RunDatabase
 from tests.helpers.anywhere import TARGET
 

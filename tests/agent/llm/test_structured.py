@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from kernelwright.agent.llm.client import OpenAIModel
-from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
+from kernelwright.agent.llm.endpoint.client import OpenAIModel
+from kernelwright.agent.llm.endpoint.fake_endpoint import FakeEndpoint
 from kernelwright.agent.llm.model import Endpoint, Message, ModelCall, ReplyUnusable, Sampling
-from kernelwright.agent.llm.structured import _read, ask, strict_schema
+from kernelwright.agent.llm.reply.structured import _read, ask, strict_schema
 from kernelwright.kernelbench.records import Record
 
 

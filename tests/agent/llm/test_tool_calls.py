@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kernelwright.agent.llm.endpoint.tool_calls import ToolCallPieces
 from kernelwright.agent.llm.model import Message, ModelCall, Sampling
-from kernelwright.agent.llm.tool_calls import ToolCallPieces
 from kernelwright.agent.llm.toolbox import read, tools
 
 

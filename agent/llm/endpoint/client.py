@@ -26,7 +26,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from kernelwright.agent.llm.answer import Answer, BrokenOffError, ErrorBodyError, said_in
+from kernelwright.agent.llm.endpoint.answer import Answer, BrokenOffError, ErrorBodyError, said_in
+from kernelwright.agent.llm.endpoint.request import Refusal, Requests
 from kernelwright.agent.llm.model import (
     NO_TOKENS,
     THOUGHTS,
@@ -39,7 +40,6 @@ from kernelwright.agent.llm.model import (
     ModelError,
     ModelRefused,
 )
-from kernelwright.agent.llm.request import Refusal, Requests
 
 _BURST_S = 10.0  # of a rate, that may be used at once
 _MOST_BROKEN = 3  # answers of one call, each of which has to be paid for

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from kernelwright.agent.llm.client import OpenAIModel
+from kernelwright.agent.llm.endpoint.client import OpenAIModel
+from kernelwright.agent.llm.endpoint.prices import Priced, Prices
+from kernelwright.agent.llm.endpoint.request import Requests
 from kernelwright.agent.llm.model import (
     Completion,
     Endpoint,
@@ -20,8 +22,6 @@ from kernelwright.agent.llm.model import (
     Sampling,
     Usage,
 )
-from kernelwright.agent.llm.prices import Priced, Prices
-from kernelwright.agent.llm.request import Requests
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.records import Capability
 

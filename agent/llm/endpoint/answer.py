@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kernelwright.agent.llm.endpoint.tool_calls import ToolCallPieces
 from kernelwright.agent.llm.model import Completion, Usage, estimated_tokens
-from kernelwright.agent.llm.thought import closes_unopened, without_marks, without_thought
-from kernelwright.agent.llm.tool_calls import ToolCallPieces
+from kernelwright.agent.llm.reply.thought import closes_unopened, without_marks, without_thought
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 # Fields of a usage, by the names that providers have for them. A dot leads into an object.

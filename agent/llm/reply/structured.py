@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from kernelwright.agent.llm.model import ChatModel, Message, ModelCall, ReplyUnusable
-from kernelwright.agent.llm.thought import without_thought
+from kernelwright.agent.llm.reply.thought import without_thought
 from kernelwright.kernelbench.records import Record
 
 R = TypeVar("R", bound=Record)

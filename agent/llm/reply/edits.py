@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelwright.agent.llm.fences import CodeBlock
 from kernelwright.agent.llm.model import ReplyUnusable
+from kernelwright.agent.llm.reply.fences import CodeBlock
 
 _SEARCH = re.compile(r"\s*(?:<{5,}|-{5,})\s*(?:SEARCH|ORIGINAL)\b", re.IGNORECASE)
 _MIDDLE = re.compile(r"\s*={5,}\s*$")

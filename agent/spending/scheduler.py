@@ -20,8 +20,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.agent.headroom import Headroom, RoundGain, Standing
 from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.spending.headroom import Headroom, RoundGain, Standing
 from kernelwright.kernelbench.records import Task
 
 _PRIOR_ROUNDS = 2.0  # like the average one, beside those from a standing; this and the next by hand

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelwright.agent.config import RunConfig
-from kernelwright.agent.status import RunStatus
+from kernelwright.agent.display.status import RunStatus
 from kernelwright.results.outputs import write_outputs
 from kernelwright.results.report.closing import closing_lines
 from kernelwright.results.report.contents import RunReport

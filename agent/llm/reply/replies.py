@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernelwright.agent.llm.edits import edited, hunks, is_diff, search_replace, unfenced_diff
-from kernelwright.agent.llm.fences import CodeBlock, blocks_of
 from kernelwright.agent.llm.model import ReplyUnusable
-from kernelwright.agent.llm.thought import without_thought
+from kernelwright.agent.llm.reply.edits import edited, hunks, is_diff, search_replace, unfenced_diff
+from kernelwright.agent.llm.reply.fences import CodeBlock, blocks_of
+from kernelwright.agent.llm.reply.thought import without_thought
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.sources.assignments import module_scope

@@ -20,7 +20,7 @@ from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.compile import compile_graph
 from kernelwright.agent.builtin.ir import graph as graphs
 from kernelwright.agent.builtin.schedule import Schedule, legal
-from kernelwright.agent.llm.fake_endpoint import ErrorResponse, Reply
+from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, Reply
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench.evaluator import Limits
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool

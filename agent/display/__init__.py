@@ -1,0 +1,1 @@
+"""Display: what a person sees while a run goes on."""
