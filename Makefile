@@ -21,8 +21,8 @@ OUT ?= runs/$(shell date +%Y-%m-%d-%H%M%S)
 
 TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_entropy builtin:level1/matmul_square
 
-# Tests run on as many processes as the machine has CPUs, and memory for (tests/conftest.py); those that hold times
-# against each other run alone.
+# Tests run on twice as many processes as the machine has CPUs, if there is memory for them (tests/conftest.py);
+# those that hold times against each other run alone.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
 # What another lane runs is not even collected: that alone would import all of Transformers.

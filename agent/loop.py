@@ -1,7 +1,7 @@
 """The loop: propose, evaluate, profile, advise, step by step; then measure the winner once more."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,9 +10,9 @@ from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingE
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Request, Search, Stop, best_of, rounds_of, wrong_ceiling
 from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, ShareSpent
-from kernelwright.agent.winners import rivals, speedup_of, winner
+from kernelwright.agent.winners import confirm, speedup_of
 from kernelwright.kernelbench.evaluator import SEARCH, Measurement
-from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
+from kernelwright.kernelbench.records import Advice, Candidate, Task
 
 SEARCHED = Measurement(("eager",), SEARCH)
 
@@ -71,7 +71,9 @@ class TaskLoop:
 
     def finish(self, task: Task, tried: Sequence[Attempt], reason: str) -> str:
         """Confirm the winner of a task that ends for this `reason`; returns all reasons in words."""
-        confirmed = self._confirm(task, tried)
+        measure = partial(self._measured_again, task, number=len(tried))
+        fallbacks = [partial(coder.fallback, task, tried) for coder in self.coders.values()]
+        confirmed = confirm(tried, self.estimates(tried), measure, fallbacks)
         self.evaluations.done(task.id)
         unconfirmed = None if confirmed else "no evaluation was left to confirm the winner"
         return "; ".join(filter(None, (reason, unconfirmed, wrong_ceiling(tried))))
@@ -129,31 +131,6 @@ class TaskLoop:
         attempt = Attempt(candidate, evaluation, profile, advice)
         self.recorder.attempt(task, len(tried), attempt, advice, confirms=False)
         return attempt
-
-    def _confirm(self, task: Task, tried: Sequence[Attempt]) -> bool:
-        """Measure the winner again against all baselines, and the runner-up, where that may be as fast.
-
-        Where one fails the second time, the next best follows. False where too few evaluations are left to
-        confirm any. The best of several noisy measurements is too good on average; these are not chosen by
-        what they come to, but for the better of two. At last comes what a coder would rather submit.
-        """
-        expected = self.estimates(tried)
-        left, confirmed = list(tried), list[Attempt]()
-        try:
-            while (best := winner(left, expected)) is not None:
-                attempt = self._measured_again(task, best.candidate, len(tried))
-                left = [other for other in left if other.candidate.sha256 != best.candidate.sha256]
-                if attempt.evaluation.verdict is Verdict.correct:
-                    confirmed.append(attempt)
-                    left = rivals(attempt, left, expected) if len(confirmed) == 1 else []
-        except BudgetSpent:  # on winners that failed
-            return bool(confirmed)
-        if (best := best_of(confirmed)) is not None:
-            with suppress(NoCandidate, BudgetSpent):
-                offers = (coder.fallback(task, tried, best) for coder in self.coders.values())
-                if (candidate := next(filter(None, offers), None)) is not None:
-                    self._measured_again(task, candidate, len(tried))
-        return True
 
     def _measured_again(self, task: Task, candidate: Candidate, number: int) -> Attempt:
         self.evaluations.begin_last(task.id)

@@ -1,10 +1,41 @@
 """Choice of the winner among noisy measurements, of which a posterior corrects some."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
-from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.protocols import Attempt, NoCandidate
 from kernelwright.agent.search import best_of
-from kernelwright.kernelbench.records import Verdict
+from kernelwright.agent.spending.budget import BudgetSpent
+from kernelwright.kernelbench.records import Candidate, Verdict
+
+
+def confirm(
+    tried: Sequence[Attempt],
+    expected: Mapping[str, float],
+    measure: Callable[[Candidate], Attempt],
+    fallbacks: Iterable[Callable[[Attempt], Candidate | None]],
+) -> bool:
+    """Measure the winner again, and the runner-up if that may be as fast; then what a coder falls back to.
+
+    Where one fails the second time, the next best follows. False where too few evaluations are left to
+    confirm any. The best of several noisy measurements is too good on average; these are not chosen by
+    what they come to, but for the better of two. `expected`: speedups over eager, by sha256.
+    """
+    left, confirmed = list(tried), list[Attempt]()
+    try:
+        while (best := winner(left, expected)) is not None:
+            attempt = measure(best.candidate)
+            left = [other for other in left if other.candidate.sha256 != best.candidate.sha256]
+            if attempt.evaluation.verdict is Verdict.correct:
+                confirmed.append(attempt)
+                left = rivals(attempt, left, expected) if len(confirmed) == 1 else []
+    except BudgetSpent:  # on winners that failed
+        return bool(confirmed)
+    if (best := best_of(confirmed)) is not None:
+        with suppress(NoCandidate, BudgetSpent):
+            if (candidate := next(filter(None, (each(best) for each in fallbacks)), None)) is not None:
+                measure(candidate)
+    return True
 
 
 def winner(left: Sequence[Attempt], expected: Mapping[str, float]) -> Attempt | None:

@@ -1,9 +1,9 @@
 """The lanes of the tests, and how each uses a machine.
 
-Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own. What holds measured times
-against each other is marked timed, and runs alone afterwards. Slow tests come first in each, so that no process is
-left alone with one at the end. Tests marked gpu are skipped where torch finds none, and with `--suite=changed` those
-of task files that are as they were.
+Where tests run in parallel (`make test`), each of the processes keeps to a CPU, or to several where there are more
+CPUs than processes. What holds measured times against each other is marked timed, and runs alone afterwards. Slow
+tests come first in each, so that no process is left alone with one at the end. Tests marked gpu are skipped where
+torch finds none, and with `--suite=changed` those of task files that are as they were.
 """
 
 import os
@@ -33,7 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
 
-    return max(1, min(usable_cpus(), memory_bytes() // PROCESS_BYTES))
+    # Two for each CPU: tests wait for half of their time, for processes, timeouts and disks.
+    return max(1, min(2 * usable_cpus(), memory_bytes() // PROCESS_BYTES))
 
 
 def pytest_configure() -> None:
@@ -44,8 +45,8 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cpus = sorted(os.sched_getaffinity(0))
-    if WORKER is not None and len(cpus) >= COUNT:
-        os.sched_setaffinity(0, cpus[int(WORKER.removeprefix("gw")) :: COUNT])
+    if WORKER is not None:
+        os.sched_setaffinity(0, cpus[int(WORKER.removeprefix("gw")) % len(cpus) :: COUNT])
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks

@@ -369,6 +369,7 @@ def test_tasks_lists_the_suite_with_its_constants(home: Path) -> None:
     assert softmax["constants"]
 
 
+@pytest.mark.slow
 def test_tasks_are_fitted_to_a_gpu_s_memory_without_one(task: Path, home: Path) -> None:
     done = kernelwright_command(home, "tasks", "--suite", str(task), "--memory", "80", "--json")
     assert done.returncode == 0, done.stderr
@@ -381,6 +382,7 @@ def test_tasks_are_fitted_to_a_gpu_s_memory_without_one(task: Path, home: Path) 
     assert wrong.returncode == 2 and "cannot be combined" in wrong.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 def test_audit_finds_a_task_that_measures_nothing(task: Path, tmp_path: Path, home: Path) -> None:
     idle = tmp_path / "idle.py"

@@ -169,6 +169,7 @@ def test_settings_of_another_version_are_one_line(tmp_path: Path, home: Path) ->
     assert "are not those of this version" in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_run_of_the_surrogate_opens_goes_on_with_the_rules_and_is_reported(
     task: Path, tmp_path: Path, home: Path
 ) -> None:
@@ -229,6 +230,7 @@ def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytes
     assert {task.id for task in taken} == {"file:a", "file:b"}
 
 
+@pytest.mark.slow
 def test_a_second_run_in_a_folder_in_use_is_refused(task: Path, tmp_path: Path, home: Path) -> None:
     out = tmp_path / "out"
     words, environment = command(home, "run", task, "--out", out)

@@ -144,6 +144,7 @@ def states(out: Path, stage: int) -> dict[str, str]:
     return {cells[1].strip(): cells[2].strip() for line in lines[6:] if (cells := line.split("|"))}
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 def test_a_dry_run_on_the_cpu(tmp_path: Path) -> None:
     steps = ["--only", "environment", "--only", "behind_the_sandbox", "--only", "truth"]

@@ -195,6 +195,7 @@ def test_all_gpu_kernels_are_held_to_emulation() -> None:
     assert not with_kernels & {exercise.name for exercise in EXERCISES}
 
 
+@pytest.mark.slow
 def test_what_needs_a_gpu_is_said_not_to_have_been_tried(
     evaluator: Referee, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

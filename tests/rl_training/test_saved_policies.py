@@ -144,6 +144,7 @@ def test_checkpoints_are_policies_too(model: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(found, policy[how])
 
 
+@pytest.mark.slow
 def test_adapters_with_a_divergence_go_on_where_they_were(model: Path, tmp_path: Path) -> None:
     """TRL keeps a second set of adapters then, which transformers would load instead of the trained ones."""
 

@@ -176,6 +176,7 @@ learning(Path(sys.argv[1]), out, steps=2, logging_steps=1, **reporting(Tracking(
 """
 
 
+@pytest.mark.slow
 def test_trackio_writes_into_the_folder_without_a_network(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("trackio")
     words = [sys.executable, "-c", TRACKED, str(model), str(tmp_path), "trackio"]

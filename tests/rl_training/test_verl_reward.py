@@ -56,6 +56,7 @@ def scored(reward: ModuleType, text: str) -> dict[str, float]:
     return numbers
 
 
+@pytest.mark.slow
 def test_a_right_file_earns_by_its_speedup_and_the_keys_are_always_the_same(reward: ModuleType) -> None:
     right = scored(reward, swish.RIGHT)
     assert right["correct"] == 1.0 and right["speedup"] > 0

@@ -1,13 +1,12 @@
 """What tests of drop-in packages share: winners of runs, layers of models, and Python without kernelwright."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 from kernelwright.kernelbench.records import Candidate, Task
 from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.results import run_factory
+from tests.helpers.warm_python import warm_python
 
 LAYERS = """
 import copy
@@ -63,13 +62,8 @@ SIGMOIDS = winner(kernels.SIGMOIDS, kernels.SIGMOIDS_KERNEL, "sigmoids")
 
 
 def python(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-P", *words],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder.parent)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    """Run a script over a package; returns what it printed."""
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder.parent)}
+    done = warm_python(words, folder, env)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -14,6 +14,7 @@ the build or the launch, at any line) and `wrong_output` (nothing is found, but 
     python -m tests.helpers.emulate.specimen FILE.cu [VARIANT]     runs it, on a GPU where there is one; exit status 1 for wrong values
 """
 
+import ctypes
 import re
 import sys
 from collections.abc import Callable
@@ -132,7 +133,11 @@ def _apart(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         tensor = factory(*args, **kwargs)
         size = tensor.numel()
         place = torch.empty(size + 2 * _APART, dtype=tensor.dtype)[_APART : _APART + size].view(tensor.shape)
-        return place if factory is torch.empty else place.copy_(tensor)
+        if factory is not torch.empty:
+            return place.copy_(tensor)
+        # Nothing that was there before may pass for a result; torch itself would make it initialized.
+        ctypes.memset(place.data_ptr(), 0xA5, place.nbytes)
+        return place
 
     return call
 

@@ -80,6 +80,7 @@ def test_what_a_tool_says_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert found.agrees and found.says == "Invalid __global__ read of size 4 bytes"
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_says_whether_values_are_right() -> None:
     chosen = {each.name: each for each in corpus()}
     assert values(chosen["add"]).found is False

@@ -82,6 +82,7 @@ def test_what_cannot_be_allocated_is_not_known() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=Path.cwd())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
@@ -107,6 +108,7 @@ def test_ceilings_are_measured_or_unknown_and_never_fatal(
     assert found.disturbed is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 128])
 def test_as_many_threads_as_a_machine_has_may_be_started(threads: int, tmp_path: Path) -> None:
     """They count as processes, and their stacks as memory."""
@@ -147,6 +149,7 @@ def test_every_last_level_cache_is_emptied_from_a_cpu_of_its_own(monkeypatch: py
     assert threading.get_ident() not in {ident for ident, _ in read}  # this thread stays where it was
 
 
+@pytest.mark.slow
 def test_one_process_has_one_memory_to_empty_caches_with(evaluator: Referee) -> None:
     """However many sessions it has: of a server chip it is hundreds of megabytes."""
     first = evaluator.sessions.open(task_of(REFERENCE)).oracle.memory
@@ -155,6 +158,7 @@ def test_one_process_has_one_memory_to_empty_caches_with(evaluator: Referee) -> 
     assert first._evict is second._evict is eviction.of_machine()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_candidate_is_judged_where_no_ceiling_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +223,7 @@ def test_without_avx_512_the_evaluator_s_own_loops_are_built(
         assert "ymm" in text and "zmm" not in text
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_judge_s_own_is_no_obstacle(tmp_path: Path) -> None:
     """As after `ulimit -v`: what workers may take is bounded by it, not refused."""
     code = f"""
@@ -321,6 +326,7 @@ def test_what_one_measurement_could_not_find_another_may(
     assert ceilings_of(None, 0.1).or_higher(ceilings_of(None, 0.0)).copy_bytes_s is None
 
 
+@pytest.mark.slow
 def test_waiting_for_a_cpu_shows_in_a_measurement() -> None:
     """Beside a process on the same CPU, which has half of it."""
     code = """

@@ -93,6 +93,7 @@ def test_a_hang_ends_at_its_limit(case: str, evaluate: Evaluate) -> None:
     assert time.monotonic() - started < 15
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_hang_in_a_later_call_ends_at_its_limit(evaluate: Evaluate) -> None:
     later = "self.n = getattr(self, 'n', 0) + 1\n        while self.n == 4: pass\n        "
@@ -117,6 +118,7 @@ def test_a_fork_bomb_is_stopped(evaluate: Evaluate) -> None:
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.slow
 def test_gigabytes_of_output_are_dropped(evaluate: Evaluate) -> None:
     noisy = variant(
         RETURN, "line = 'x' * (1 << 20)\n        for _ in range(200): print(line)\n        " + RETURN

@@ -47,6 +47,7 @@ def left_behind(parents: cgroups.Parents) -> list[Path]:
     return [folder for folder in folders if folder.name.startswith(f"kernelwright-{os.getpid()}-")]
 
 
+@pytest.mark.slow
 def test_a_tree_that_takes_too_much_memory_together_is_ended(
     parents: cgroups.Parents, evaluate: Evaluate
 ) -> None:

@@ -94,6 +94,7 @@ def cubins(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.cubin"))
 
 
+@pytest.mark.slow
 def test_a_kernel_is_built_once_by_the_builder_and_loaded_by_the_candidate(
     evaluated: Evaluate, folder: Path
 ) -> None:

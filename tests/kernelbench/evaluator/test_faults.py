@@ -65,6 +65,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_not_the_candidate_s_fault(tmp_path: Path) -> None:
     unshare = [shutil.which("unshare") or "", "--user", "--map-root-user", "--mount"]
     if not unshare[0] or subprocess.run([*unshare, "mount", "-t", "tmpfs", "t", str(tmp_path)]).returncode:

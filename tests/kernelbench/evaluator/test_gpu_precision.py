@@ -52,6 +52,7 @@ def test_flops_are_counted_in_the_precision_of_the_task(
     assert work.products == {counted: FLOPS} and work.flops == FLOPS
 
 
+@pytest.mark.slow
 def test_a_bf16_kernel_has_the_ceilings_of_a_gpu_with_tensor_cores(referee: Referee) -> None:
     task = task_in(Precision.bf16)
     candidate = Candidate(source=REFERENCE.replace("Model", "ModelNew"), language="torch", author="test")

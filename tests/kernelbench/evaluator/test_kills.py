@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.sandbox.process_tree import tree
@@ -58,6 +60,7 @@ def memory_files() -> int:
     return found
 
 
+@pytest.mark.slow
 def test_killed_workers_are_no_wrong_verdict(evaluator: Referee) -> None:
     task = task_of("# killed\n" + REFERENCE)
     chosen = random.Random(0)

@@ -76,6 +76,7 @@ def evaluate(gpu: tuple[Referee, Page], candidate: Candidate, rows: int = 64) ->
     return gpu[0].evaluate(task_of(rows), candidate, BRIEF)
 
 
+@pytest.mark.slow
 def test_an_honest_candidate_s_outputs_are_found_in_its_heap(gpu: tuple[Referee, Page]) -> None:
     found = evaluate(gpu, RIGHT)
     assert found.verdict is Verdict.correct, found.reason
@@ -89,6 +90,7 @@ def test_outputs_from_elsewhere_are_copied_to_memory_that_is_lent_then(gpu: tupl
     assert gpu[1].used_bytes > before
 
 
+@pytest.mark.slow
 def test_a_candidate_for_whose_copies_there_is_no_memory_is_told_what_to_do(
     gpu: tuple[Referee, Page], page: Page
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_candidate_that_writes_to_the_window_is_refused(gpu: tuple[Referee, Pa
     assert evaluate(gpu, RIGHT).verdict is Verdict.correct  # nothing of that is left
 
 
+@pytest.mark.slow
 def test_a_candidate_that_writes_to_slots_it_was_not_given_gains_nothing(gpu: tuple[Referee, Page]) -> None:
     body = (
         "import ctypes",
@@ -139,6 +142,7 @@ def test_kernels_that_outlive_their_block_are_found(gpu: tuple[Referee, Page]) -
     assert found.verdict is Verdict.cheating and "still running" in found.reason, found.reason
 
 
+@pytest.mark.slow
 def test_a_full_device_is_the_machine_s_fault_while_a_worker_is_made(
     gpu: tuple[Referee, Page], page: Page
 ) -> None:
@@ -159,6 +163,7 @@ def test_a_candidate_that_runs_out_of_memory_is_at_fault_itself(gpu: tuple[Refer
     assert "90.00 GiB" in found.reason and "non-PyTorch" not in found.reason
 
 
+@pytest.mark.slow
 def test_large_calls_fit_that_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """48 MiB in and out on a device of 640 MiB: two copies of a slot, and an output for each worker."""
     monkeypatch.setattr(budget, "PROCESS_BYTES", 0)

@@ -56,6 +56,7 @@ def test_a_right_candidate_is_timed_by_both_clocks(evaluated: Evaluated, page: P
     assert found.target.device == "cuda:0" and page.used_bytes > 0
 
 
+@pytest.mark.slow
 def test_clocks_are_read_while_it_is_timed(evaluated: Evaluated, page: Page) -> None:
     pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     page.sm_mhz, page.throttle_reasons = 1410, 0x4
@@ -64,6 +65,7 @@ def test_clocks_are_read_while_it_is_timed(evaluated: Evaluated, page: Page) -> 
     assert (seen.sm_mhz_low, seen.sm_mhz_high, seen.throttled) == (1410, 1410, ("power cap",))
 
 
+@pytest.mark.slow
 def test_who_may_not_read_the_clocks_is_timed_without(evaluated: Evaluated, page: Page) -> None:
     page.nvml_error = 4  # NVML_ERROR_NO_PERMISSION
     found = evaluated(candidate_of())
@@ -74,12 +76,14 @@ def test_a_wrong_candidate_is_found_out(evaluated: Evaluated) -> None:
     assert evaluated(candidate_of("x * self.scale")).verdict is Verdict.wrong_output
 
 
+@pytest.mark.slow
 def test_a_lost_context_is_the_candidate_s_runtime_error(evaluated: Evaluated) -> None:
     found = evaluated(candidate_of(before="lose_context(700)"))
     assert found.verdict is Verdict.runtime_error and "an error" in found.reason, found.reason
     assert evaluated(candidate_of()).verdict is Verdict.correct
 
 
+@pytest.mark.slow
 def test_a_kernel_that_never_ends_is_a_timeout_and_leaves_the_device_free(evaluated: Evaluated) -> None:
     found = evaluated(candidate_of(before="busy(1e15)"))
     assert found.verdict is Verdict.timeout, found.reason
@@ -92,6 +96,7 @@ def test_work_after_the_answer_counts(evaluated: Evaluated) -> None:
     assert found.verdict is Verdict.correct and found.timing.candidate_us.median > 450, found.reason
 
 
+@pytest.mark.slow
 def test_kernels_that_outlive_their_block_are_cheating(evaluated: Evaluated) -> None:
     before = "busy(1e15); torch.cuda.synchronize = lambda *_: None"
     found = evaluated(candidate_of(before=before))
@@ -104,6 +109,7 @@ def test_memory_of_a_process_that_is_being_torn_down_is_waited_for(evaluated: Ev
     assert evaluated(candidate_of()).verdict is Verdict.correct
 
 
+@pytest.mark.slow
 def test_a_full_device_is_said_in_one_line(evaluated: Evaluated, page: Page) -> None:
     page.fail("cuMemCreate", OUT_OF_MEMORY, times=-1)
     with pytest.raises(InfrastructureError, match="no memory on cuda:0"):

@@ -34,6 +34,7 @@ def test_what_is_written_in_place_counts_and_long_signatures_are_cut() -> None:
     assert len(longest) <= 200 and longest.endswith("…) -> float32[2560, 64]")
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 def test_an_evaluation_that_asks_has_the_operators_of_the_reference(evaluator: Referee) -> None:
     source = """

@@ -52,6 +52,7 @@ def test_flops_are_counted_by_the_precision_of_operands(
     assert counter.by_precision(tf32) == expected and counter.flops == sum(expected.values())
 
 
+@pytest.mark.slow
 def test_looking_at_operators_does_not_import_the_compiler() -> None:
     code = (
         "import sys, torch\n"

@@ -98,6 +98,7 @@ def get_init_inputs():
     assert evaluation.own_kernel_share is not None and evaluation.own_kernel_share < LEAST_OWN
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_built_otherwise_counts(evaluate: Evaluate) -> None:
     """By a compiler that the candidate calls itself, into its scratch folder."""
     text = OWN.replace("from kernelwright import jit", "import ctypes, subprocess, tempfile").replace(

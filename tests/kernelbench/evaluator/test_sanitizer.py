@@ -53,6 +53,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
             yield made
 
 
+@pytest.mark.slow
 def test_a_candidate_that_it_finds_no_fault_with_goes_on(session: TaskSession) -> None:
     sanitizer.sanitize(session, candidate_of(variant("gelu", "gelu")), "memcheck")
 

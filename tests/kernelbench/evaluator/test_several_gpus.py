@@ -80,6 +80,7 @@ def evaluated(pool: EvaluationPool, tasks: list[Task], rounds: range) -> list[Ev
     return found
 
 
+@pytest.mark.slow
 def test_two_devices_are_timed_at_the_same_time(
     tmp_path: Path, timed: list[tuple[str, float, float]], started: Counter[tuple[str, str]]
 ) -> None:
@@ -95,6 +96,7 @@ def test_two_devices_are_timed_at_the_same_time(
     assert any(a[1] < b[2] and b[1] < a[2] for a in first for b in second)
 
 
+@pytest.mark.slow
 def test_sessions_are_parked_on_a_gpu(tmp_path: Path, started: Counter[tuple[str, str]]) -> None:
     with evaluator_of(1, tmp_path) as (evaluator, _), EvaluationPool(evaluator, slots=1) as pool:
         found = evaluated(pool, TASKS[:2], range(2))
@@ -102,6 +104,7 @@ def test_sessions_are_parked_on_a_gpu(tmp_path: Path, started: Counter[tuple[str
     assert started["cuda:0", "oracle"] == 2
 
 
+@pytest.mark.slow
 def test_they_make_way_for_those_that_need_their_memory(
     tmp_path: Path, started: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +119,7 @@ def test_they_make_way_for_those_that_need_their_memory(
     assert started["cuda:0", "oracle"] == 3
 
 
+@pytest.mark.slow
 def test_a_device_that_is_lost_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with evaluator_of(2, tmp_path) as (evaluator, page), EvaluationPool(evaluator, slots=2) as pool:
         before = evaluated(pool, TASKS[:2], range(1))

@@ -136,6 +136,7 @@ def test_inputs_that_are_exchanged():
 """)
 
 
+@pytest.mark.slow
 def test_gradients_that_are_others(run: Run) -> None:
     run("""
 class Reversal(torch.autograd.Function):

@@ -153,6 +153,7 @@ with pytest.raises(fused.NothingReplacedError, match="WrappedTorchNorm"):
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_another_release_is_refused(exported: Path) -> None:
     script = """
 import importlib.metadata as metadata

@@ -331,6 +331,7 @@ def test_it(change, monkeypatch):
 """)
 
 
+@pytest.mark.slow
 def test_tensors_that_are_no_plain_memory(run: Run) -> None:
     run("""
 def test_it():
@@ -359,6 +360,7 @@ def test_operators_take_no_other_shapes():
 """)
 
 
+@pytest.mark.slow
 def test_a_mode_that_changes_functions_of_torch(run: Run) -> None:
     run("""
 from torch.overrides import TorchFunctionMode
@@ -380,6 +382,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_threads_share_the_reference(run: Run) -> None:
     run("""
 from concurrent.futures import ThreadPoolExecutor
@@ -427,6 +430,7 @@ def test_hooks_that_lay_tensors_out_anew():
 """)
 
 
+@pytest.mark.slow
 def test_a_transform_is_compiled(run: Run) -> None:
     run("""
 def test_it():
@@ -492,6 +496,7 @@ torch.testing.assert_close(fused.rms_norm(x, weight), fused.rms_norm.by_referenc
     assert "verified with torch 2.1" in python(package, "-c", script)
 
 
+@pytest.mark.slow
 def test_a_wheel_is_built_and_installed_offline(package: Path, tmp_path: Path) -> None:
     pip = ("-m", "pip", "--disable-pip-version-check", "--no-cache-dir", "-q")
     python(package, *pip, "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(package))
