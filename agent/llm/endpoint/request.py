@@ -31,6 +31,10 @@ _SYSTEM = re.compile(
     r"|roles must alternate",
     re.IGNORECASE,
 )
+_MARKED = re.compile(
+    r"cache[_ ]control|content\b[^.]{0,60}(?:\bstr\b|string|text)|expected (?:a )?(?:str|string)",
+    re.IGNORECASE,
+)
 _LIMIT = re.compile(
     r"max_(?:completion_|new_|output_)?tokens|maxOutputTokens|maximum tokens|(?:completion|output) tokens"
     r"|context[_ ](?:length|window|size)|max_model_len",
@@ -69,8 +73,10 @@ class Refusal:
 class Requests:
     """The requests for one model."""
 
-    def __init__(self, is_openai: bool = False, extra: Mapping[str, Any] | None = None) -> None:
-        """`extra`: further fields of all requests."""
+    def __init__(
+        self, is_openai: bool = False, extra: Mapping[str, Any] | None = None, marks: bool = False
+    ) -> None:
+        """`extra`: further fields of all requests; `marks`: mark what is to be cached, as for Claude."""
         # OpenAI's newer models take only the one, servers of one's own often only the other.
         self._limit_name: str | None = "max_completion_tokens" if is_openai else "max_tokens"
         self._renamed = False
@@ -81,6 +87,7 @@ class Requests:
         self._strict = True
         self._schemas = True  # else json_object
         self._system = True
+        self._marks = marks
         self.context: int | None = None  # tokens of prompt and reply
         self.opens_no_thought = False  # of the answers: they only close one
 
@@ -141,6 +148,9 @@ class Requests:
             return self._lower(call, int(refused[limit]), words)
         if refused.get("stream") and _STREAM.search(words):
             return self._drop("stream")
+        if self._marks and _MARKED.search(words):
+            self._marks = False
+            return "cache_control is left out"
         if _SYSTEM.search(words) and any(m["role"] == "system" for m in refused["messages"]):
             self._system = False
             return "the system message is put before the first message of the user"
@@ -207,13 +217,24 @@ class Requests:
 
     def _messages(self, call: ModelCall) -> list[dict[str, Any]]:
         messages = [message.model_dump() for message in call.messages]
-        if self._system or messages[0]["role"] != "system" or len(messages) < 2:
-            return messages
-        system, first, *rest = messages
-        return [first | {"content": f"{system['content']}\n\n{first['content']}"}, *rest]
+        if not self._system and messages[0]["role"] == "system" and len(messages) > 1:
+            system, first, *rest = messages
+            messages = [first | {"content": f"{system['content']}\n\n{first['content']}"}, *rest]
+        if self._marks:
+            for place in (0, -1) if call.tools else (0,):  # the system message, and a growing conversation
+                messages[place] = _marked(messages[place])
+        return messages
 
     def _prompt_tokens(self, call: ModelCall) -> int:
         return call.prompt_tokens + self._more_than_estimated
+
+
+def _marked(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message up to which the prompt is to be cached, as OpenRouter and LiteLLM take it."""
+    if not isinstance(message["content"], str) or not message["content"]:
+        return message
+    part = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
+    return message | {"content": [part]}
 
 
 def _number(pattern: re.Pattern[str], words: str) -> int | None:
