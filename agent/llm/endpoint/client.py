@@ -27,7 +27,8 @@ from tenacity import (
 
 from kernelwright.agent.llm.endpoint.answer import Answer, BrokenOffError, ErrorBodyError, said_in
 from kernelwright.agent.llm.endpoint.pauses import asked_pause_s
-from kernelwright.agent.llm.endpoint.request import Refusal, Requests
+from kernelwright.agent.llm.endpoint.request import RESPONSES, Refusal, Requests
+from kernelwright.agent.llm.endpoint.responses import ResponsesAnswer, as_responses
 from kernelwright.agent.llm.model import (
     NO_TOKENS,
     THOUGHTS,
@@ -177,7 +178,8 @@ class OpenAIModel:
                     limit = body.get("max_completion_tokens", body.get("max_tokens"))
                     return completion.model_copy(update={"limit": limit})
                 except _RefusedError as error:
-                    if error.rejects_us or error.status == 429:
+                    rejects_us = error.rejects_us and not requests.wants_responses(error.refusal)
+                    if (rejects_us and requests.body(call) == body) or error.status == 429:
                         raise
                     change = requests.learn(call, body, error.refusal)
                     if change is not None:
@@ -191,15 +193,20 @@ class OpenAIModel:
             took.append(time.monotonic() - began)
 
     async def _answer(self, body: dict[str, Any], requests: Requests, prompt_tokens: int) -> Completion:
-        answer = Answer(prompt_tokens)
-        more = {name: value for name, value in body.items() if name not in ("model", "messages")}
         silence_s = self.endpoint.silence_s if body.get("stream") else self.endpoint.call_s
-        asked = self._client.chat.completions.with_streaming_response.create(
-            model=body["model"],
-            messages=body["messages"],
-            extra_body=more,
-            timeout=openai.Timeout(self.endpoint.call_s, read=silence_s, connect=30.0),
-        )
+        timeout = openai.Timeout(self.endpoint.call_s, read=silence_s, connect=30.0)
+        answer: Answer
+        asked: Any  # what the library returns for either API
+        if body.get("api") == RESPONSES:
+            answer = ResponsesAnswer(prompt_tokens)
+            asked = self._client.responses.with_streaming_response.create(
+                extra_body=as_responses(body), timeout=timeout
+            )
+        else:
+            answer = Answer(prompt_tokens)
+            asked = self._client.chat.completions.with_streaming_response.create(
+                model=body["model"], messages=body["messages"], extra_body=body, timeout=timeout
+            )
         try:
             async with asyncio.timeout(self.endpoint.call_s), asked as response:
                 async for line in response.iter_lines():

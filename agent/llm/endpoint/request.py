@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelwright.agent.llm.model import ModelCall
 
+RESPONSES = "responses"
 # Parameters that a request can do without, and how refusals name them. Of several the first one named goes.
 _DISPENSABLE = {
     "stream_options": r"stream[_ ]options|include_usage",
@@ -35,6 +36,7 @@ _MARKED = re.compile(
     r"cache[_ ]control|content\b[^.]{0,60}(?:\bstr\b|string|text)|expected (?:a )?(?:str|string)",
     re.IGNORECASE,
 )
+_RESPONSES = re.compile(r"\bresponses api|/responses\b|not a chat model", re.IGNORECASE)
 _LIMIT = re.compile(
     r"max_(?:completion_|new_|output_)?tokens|maxOutputTokens|maximum tokens|(?:completion|output) tokens"
     r"|context[_ ](?:length|window|size)|max_model_len",
@@ -88,11 +90,12 @@ class Requests:
         self._schemas = True  # else json_object
         self._system = True
         self._marks = marks
+        self._responses = False  # asked for by that API
         self.context: int | None = None  # tokens of prompt and reply
         self.opens_no_thought = False  # of the answers: they only close one
 
     def body(self, call: ModelCall) -> dict[str, Any]:
-        """Return the request for a call."""
+        """Return the request for a call, as Chat Completions have it; `api` names another to send it by."""
         sampling = call.sampling
         found: dict[str, Any] = {
             "model": sampling.model,
@@ -111,6 +114,8 @@ class Requests:
             )
             schemas = {"type": "json_schema", "json_schema": schema}
             found["response_format"] = schemas if self._schemas else {"type": "json_object"}
+        if self._responses:
+            found["api"] = RESPONSES
         found |= self._extra
         if "stream" in self._dropped:
             found = found | {"stream": False}
@@ -139,6 +144,9 @@ class Requests:
         if self.body(call) != refused:
             return None
         words = f"{refusal.parameter or ''} {refusal.words}"
+        if self.wants_responses(refusal):
+            self._responses, self._marks = True, False
+            return "it is asked by the Responses API"
         if refusal.status >= 500:  # which may pass, except where a schema is too much for the server
             return self._loosen(words) if self._first_named(refused, words) == "response_format" else None
         if (limit := self._limit_name) in refused and _LIMIT.search(words):
@@ -160,6 +168,10 @@ class Requests:
         if named == "response_format":
             return self._loosen(words)
         return self._drop(named) if named in {*_DISPENSABLE, *self._extra} and named is not None else None
+
+    def wants_responses(self, refusal: Refusal) -> bool:
+        """Return True if a refusal says that the model is not served by Chat Completions."""
+        return not self._responses and _RESPONSES.search(refusal.words) is not None
 
     def _first_named(self, refused: Mapping[str, Any], words: str) -> str | None:
         """Return the dispensable parameter of the request that the words name first."""
