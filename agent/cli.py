@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from kernelwright.agent.config import RunConfig
-from kernelwright.agent.display.progress import log, opening_line, reported
+from kernelwright.agent.display.progress import RunProgress, log, opening_line, reported
 from kernelwright.agent.llm.model import EndpointUnusable
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.replay import replay
 from kernelwright.agent.run import Run
+from kernelwright.agent.tracking.tracker import TrackedDatabase, tracking
+from kernelwright.agent.tracking.trackers import trackers
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.options import command
@@ -51,6 +53,7 @@ def run(config: RunConfig) -> int:
             with (
                 ProfilingPool(evaluator, config.execution.workers, config.evaluation.profilers) as pool,
                 reported(folder, database, config.output.as_json) as progress,
+                _tracking(config, database, folder, evaluator, progress),
                 models or nullcontext(),
             ):
                 progress.say(opening_line(config, config.endpoint.url, len(database.tasks()), folder.path))
@@ -68,7 +71,7 @@ def run(config: RunConfig) -> int:
     return 0
 
 
-Begun = tuple[RunFolder, RunDatabase, LocalEvaluator, RunConfig, "Preflight | None"]
+Begun = tuple[RunFolder, TrackedDatabase, LocalEvaluator, RunConfig, "Preflight | None"]
 
 
 @contextmanager
@@ -89,7 +92,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
     with (
         RunFolder.create(out) as folder,
         config.evaluation.evaluator() as evaluator,
-        RunDatabase.create(
+        TrackedDatabase.create(
             folder.database,
             settings=config.record(),
             target=evaluator.target,
@@ -105,7 +108,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
 def _resumed(config: RunConfig, path: Path) -> Iterator[Begun]:
     """Resume a run, with the options that are given now."""
     config.require_only("resume")
-    with RunFolder.resume(path) as folder, RunDatabase.open(folder.database) as database:
+    with RunFolder.resume(path) as folder, TrackedDatabase.open(folder.database) as database:
         config = RunConfig.recorded(database).revised_by(config)
         config.check()
         pending = any(entry.state is TaskState.pending for entry in database.tasks())
@@ -147,6 +150,18 @@ def _models(
     if roles is None:
         return None
     return ModelSession.asking(roles, config.terms(), database, evaluator.timing_lock, found, _say)
+
+
+def _tracking(
+    config: RunConfig,
+    database: TrackedDatabase,
+    folder: RunFolder,
+    evaluator: LocalEvaluator,
+    progress: RunProgress,
+) -> AbstractContextManager[None]:
+    address = config.endpoint.url if config.model.model is not None else None
+    begin = trackers(config.execution.tracking, database, folder.path, address, progress.say)
+    return tracking(begin, database, evaluator.timing_lock, progress.say)
 
 
 def _say(line: str) -> None:

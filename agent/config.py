@@ -17,6 +17,7 @@ from kernelwright.agent.profiled import Profilers
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.seeds import read_seed
 from kernelwright.agent.spending.budget import SpendingLimits
+from kernelwright.agent.tracking.trackers import TrackerName, check_tracker
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     AnyTargets,
@@ -262,6 +263,10 @@ class ExecutionOptions(Section):
     price: Annotated[
         str | None, typer.Option(metavar="IN/OUT", help="USD per million tokens of --model.")
     ] = None
+    tracking: Annotated[
+        tuple[TrackerName, ...],
+        typer.Option(help="Track by otel, trackio or wandb; repeatable."),
+    ] = ()
     prices: Annotated[
         Path | None, typer.Option(hidden=True, help="Prices besides genai-prices', as TOML.")
     ] = None
@@ -289,6 +294,8 @@ class ExecutionOptions(Section):
                 f"--workers {self.workers} is not for this machine",
                 f"its memory is enough for 1 to {most_slots()}",
             )
+        for name in self.tracking:
+            check_tracker(name)
 
 
 class RunOutputOptions(Section):

@@ -80,11 +80,8 @@ class ConversationLoop(TaskLoop):
         timed = self._timed(tried)
         try:
             while True:
-                reason = self.out_of_time(task) or self.evaluations.spent(task.id)
-                if reason and tried:
+                if (reason := self._ended(task, tried)) is not None:
                     return reason
-                if reason:
-                    raise BudgetSpent(reason)
                 step = self.rules.step(task, tried)
                 if isinstance(step, Stop):
                     return step.reason
@@ -99,7 +96,7 @@ class ConversationLoop(TaskLoop):
                 raise
             return f"the endpoint refuses to go on with the conversation: {error}"
         except BudgetSpent as spent:
-            if not any(attempt.candidate.author == self.talks.author for attempt in tried):
+            if not self._asked(tried):
                 raise
             return str(spent)
 
@@ -109,6 +106,9 @@ class ConversationLoop(TaskLoop):
     def finish(self, task: Task, tried: Sequence[Attempt], reason: str) -> str:
         self._conversations.pop(task.id, None)
         return super().finish(task, tried, reason)
+
+    def _asked(self, tried: Sequence[Attempt]) -> bool:
+        return any(attempt.candidate.author == self.talks.author for attempt in tried)
 
     def _turn(self, task: Task, tried: list[Attempt]) -> str | None:
         """Have the model answer, and carry its calls out; returns why the task ends."""

@@ -91,8 +91,9 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """All legal values; empty where there are too many to be listed."""
+        """All legal values, of a repeatable option each time; empty where there are too many to be listed."""
         kind, metadata = _without_none(self.field.annotation), self.field.metadata
+        kind = get_args(kind)[0] if get_origin(kind) in (tuple, list) else kind
         if get_origin(kind) is Literal:
             return get_args(kind)
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -122,9 +123,11 @@ class Option:
             declared.rich_help_panel = self.section.capitalize()
         if choices := list(self.choices):
             declared.autocompletion = lambda: choices
+        if get_origin(kind) in (tuple, list):
+            kind = list[str if choices else get_args(kind)[0]]  # type: ignore[misc]
+            default = default or None
+        elif choices:
             kind = str
-        elif get_origin(kind) in (tuple, list):
-            kind, default = list[get_args(kind)[0]], default or None  # type: ignore[misc]
         if declared.metavar is None and isinstance(declared, OptionInfo):
             declared.metavar = _METAVARS.get(get_args(kind)[0] if get_origin(kind) else kind, "NAME")
         kind = kind if default is not None else kind | None

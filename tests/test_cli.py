@@ -52,7 +52,7 @@ SURFACE = {
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--max-minutes", "--max-minutes-per-task",
-        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
+        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
     },
     "compile": {
         "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",

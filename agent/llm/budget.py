@@ -2,7 +2,7 @@
 
 A call is begun when its highest possible cost fits into what is left, counting the calls under way. If it
 does not fit it waits for those; when none is under way and anything is left, it is begun all the same. So a
-limit is overshot by one call at most; that may cost three answers if streams break off.
+limit is exceeded by one call at most; that may cost three answers if streams break off.
 
 A task's first round may take its share of what is left of the run, so that something is left for the others:
 of $30 for 100 tasks $0.30. The first takes $0.10, so the next may take $29.90 / 99 = $0.302.

@@ -1,14 +1,14 @@
 """Calls that are paid for once: every answer is stored in the run database, and reused from there.
 
 A missing answer is requested, within the budget, and stored before anybody sees it. One that is cut at the
-length of a reply is requested once more with twice that length, which the model then has for good. Calls
-that failed are stored too, and repeated when a run is resumed. `ReplayedModel` asks nobody: it returns the
+length of a reply is requested once more with twice that length, which the model then has for good; where the
+share of its task is spent, with the task's next step. Calls that failed are stored too, and repeated when a
+run is resumed. `ReplayedModel` asks nobody: it returns the
 answers of a run, and the failures that no answer followed.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 
 from pydantic import JsonValue
 
@@ -23,7 +23,7 @@ from kernelwright.agent.llm.model import (
     ModelRefused,
     Usage,
 )
-from kernelwright.agent.spending.budget import BudgetSpent
+from kernelwright.agent.spending.budget import BudgetSpent, ShareSpent
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 
@@ -37,19 +37,26 @@ class StoredModel:
         self._answers: dict[str, Completion] = {}
         self._under_way: dict[str, asyncio.Task[Completion]] = {}
         self._longer: set[str] = set()  # models whose replies have twice the length
+        self._cut: dict[
+            str, Completion
+        ] = {}  # paid for; of these calls a longer answer is yet to be requested
         for call in database.llm_calls():
             budget.count(call.task, call.usd, call.prompt_tokens + call.completion_tokens)
-            answer = _answer(call)
+            answer, sent = _answer(call), ModelCall.model_validate(call.request)
+            is_longer = sent.sha256 != call.request_sha256
             if isinstance(answer, Completion):
                 self._answers[call.request_sha256] = answer
-                sent = ModelCall.model_validate(call.request)
-                if sent.sha256 != call.request_sha256 and answer.finish != "length":
+                if is_longer and answer.finish != "length":
                     self._longer.add(sent.sampling.model)
+                if not is_longer and _is_cut(answer, sent):
+                    self._cut[call.request_sha256] = answer
+            if is_longer and isinstance(answer, Completion | ModelRefused):
+                self._cut.pop(call.request_sha256, None)
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the completion. Raises a ModelError, and StorageError if the answer cannot be stored."""
         known = self._answers.get(call.sha256)
-        if known is not None:
+        if known is not None and call.sha256 not in self._cut:
             return known
         asked = self._under_way.get(call.sha256)
         if asked is None:
@@ -67,13 +74,20 @@ class StoredModel:
         longer = call.model_copy(
             update={"sampling": call.sampling.model_copy(update={"max_tokens": 2 * call.sampling.max_tokens})}
         )
-        completion = await self._sent(call, longer if model in self._longer else call)
-        if completion.finish == "length" and completion.limit == call.sampling.max_tokens:
-            self._answers[call.sha256] = completion  # which has been paid for
-            with suppress(BudgetSpent, ModelRefused):  # then it stays cut
+        completion = self._cut.get(call.sha256)
+        if completion is None:
+            completion = await self._sent(call, longer if model in self._longer else call)
+        if _is_cut(completion, call):
+            self._cut[call.sha256] = completion
+            try:
                 completion = await self._sent(call, longer)
                 if completion.finish != "length":
                     self._longer.add(model)
+            except ShareSpent:
+                raise  # the task's next step, which has no share, requests the longer one
+            except (BudgetSpent, ModelRefused):
+                pass  # it stays cut
+            del self._cut[call.sha256]
         self._answers[call.sha256] = completion
         return completion
 
@@ -184,6 +198,11 @@ def _place(call: LlmCall) -> int:
         return -1
     sample = call.request.get("sample")
     return sample if isinstance(sample, int) else -1
+
+
+def _is_cut(answer: Completion, call: ModelCall) -> bool:
+    """Return True if an answer was cut at the length that its call asks for."""
+    return answer.finish == "length" and answer.limit == call.sampling.max_tokens
 
 
 def _answered(recorded: Sequence[LlmCall]) -> tuple[ModelCall, Completion] | None:

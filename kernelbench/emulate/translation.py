@@ -34,7 +34,7 @@ _SMALL_POINTER = re.compile(
 # By their use: many sources include headers of which they use nothing.
 _UNSUPPORTED = (
     (re.compile(r"\basm\b(?:\s+volatile)?\s*\("), "inline PTX"),
-    (re.compile(r"\bwmma\s*::|\bnvcuda\s*::|\bnamespace\s+nvcuda\b|\bmma_sync\s*\("), "wmma"),
+    (re.compile(r"\bwmma\s*::\s*experimental\b|\bbmma_sync\s*\("), "wmma of parts of a byte"),
     (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|(?<![\w:])(?:::\s*)?cuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
     (re.compile(r"\b__nv_fp[468]\w*|\bcurand\w*"), "fp8 and random numbers"),
     (re.compile(r"\bcub\s*::|\bnamespace\s+cub\b"), "CUB"),
@@ -45,7 +45,7 @@ _UNSUPPORTED = (
     (re.compile(r"\b__dp2a\w*|\b__v(?!absdiffu4)\w+[24]\s*\("), "SIMD in a word"),
 )  # fmt: skip
 _HEADERS = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:(?:cuda|cub|thrust|cutlass|cute|nv)/|mma\.h|cuda_(?:fp[468]|pipeline)|curand|"
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:(?:cuda|cub|thrust|cutlass|cute|nv)/|cuda_(?:fp[468]|pipeline)|curand|"
     r"cublas|cudnn|cusparse|cusolver|cufft|nvtx|nvToolsExt|nccl|cuda_profiler_api|cuda_texture_types)"
     r"[\w./]*[>\"]",
     re.M,

@@ -17,7 +17,7 @@ from kernelwright.kernelbench.jit.cuda_options import CudaOptions
 from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
 from kernelwright.kernelbench.jit.launch_mode import on_gpu
 from kernelwright.kernelbench.jit.launch_sizes import dim
-from kernelwright.kernelbench.jit.signature import Signature, expanded, parse
+from kernelwright.kernelbench.jit.signature import ATTRIBUTE, Signature, expanded, parse
 
 if TYPE_CHECKING:
     from kernelwright.kernelbench.emulate.launching import Emulated
@@ -108,7 +108,7 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
 
 def kernels(source: str, defines: Mapping[str, str]) -> dict[str, Signature]:
     """Return the signatures of extern "C" kernels. Raises BuildError if there are none."""
-    text = re.sub(r"__launch_bounds__\s*\([^)]*\)", " ", expanded(source, defines))
+    text = re.sub(ATTRIBUTE, " ", expanded(source, defines), flags=re.DOTALL)
     names = {found["name"] for found in _KERNEL.finditer(text)}
     found = {name: signature for name, signature in parse(source, defines).items() if name in names}
     if not found:

@@ -57,9 +57,11 @@ _NOISE = re.compile(
 _DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)(\(?)([^\n]*)", re.MULTILINE)
 _ALIAS = re.compile(r"\btypedef\s+([^;{}()]+?)\s*\b(\w+)\s*;|\busing\s+(\w+)\s*=\s*([^;{}()]+);")
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r'"C"|[A-Za-z_]\w*')  # the C of extern "C" is no macro
+# With what stands in its parentheses: __attribute__, __launch_bounds__, __cluster_dims__ …
+ATTRIBUTE = r"\b(?:__\w+__|__declspec|alignas)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\[\[.*?\]\]"
 _DECORATION = re.compile(
-    r"\b(?:__attribute__|__declspec|alignas|__launch_bounds__)\s*\(\(?[^()]*(?:\([^()]*\)[^()]*)*\)?\)|\[\[.*?\]\]|"
+    rf"{ATTRIBUTE}|"
     r"\b(?:const|volatile|restrict|__restrict__|__restrict|struct|register|inline|__inline__|"
     r"constexpr|extern|noexcept|__global__|__grid_constant__)\b|\bstd\s*::",
     re.DOTALL,
@@ -198,12 +200,7 @@ def _signature(declaration: str, aliases: Mapping[str, str]) -> Signature | None
 
 def _original_parameters(declaration: str) -> list[str]:
     """Return the parameters with their const and restrict, for messages."""
-    text = re.sub(
-        r"\b__attribute__\s*\(\(.*?\)\)|\b__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|\[\[.*?\]\]|\bnoexcept\b",
-        " ",
-        declaration,
-        flags=re.DOTALL,
-    )
+    text = re.sub(rf"{ATTRIBUTE}|\bnoexcept\b", " ", declaration, flags=re.DOTALL)
     opening = text.find("(")
     return _split(text[opening + 1 : _closing(text, opening, "()")])
 

@@ -1,4 +1,4 @@
-"""A run's folder: `run.db`, `summary.json`, `report.html` and `best/<task>.py`, held by one process."""
+"""A run's folder: `run.db`, `summary.json`, `report.html`, `best/<task>.py`; held by one process."""
 
 import fcntl
 import os

@@ -15,8 +15,8 @@ from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store.encoding import record_text
+from kernelwright.results.store.lines import append
 from kernelwright.rl_training.environment.grader import Pool
-from kernelwright.rl_training.tracking.lines import append
 
 
 class _Line(Record):

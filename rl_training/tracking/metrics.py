@@ -7,8 +7,8 @@ from rich.console import Console
 from transformers import TrainerCallback
 
 from kernelwright.results.store.encoding import record_text
+from kernelwright.results.store.lines import append
 from kernelwright.results.store.training import METRICS, Point
-from kernelwright.rl_training.tracking.lines import append
 from kernelwright.rl_training.tracking.run import now
 
 

@@ -15,6 +15,7 @@ from kernelwright.kernelbench.machine import fingerprint, physical_threads
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.store.encoding import kernelwright_version, record_text
 from kernelwright.results.store.folder import RunFolder
+from kernelwright.results.store.lines import append
 from kernelwright.results.store.training import (
     MANIFEST,
     STARTS,
@@ -24,7 +25,6 @@ from kernelwright.results.store.training import (
     read_manifest,
 )
 from kernelwright.rl_training.tracking.environment import commit, packages
-from kernelwright.rl_training.tracking.lines import append
 
 _DIFFERENCES = 3  # named in an error at most
 

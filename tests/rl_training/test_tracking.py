@@ -14,9 +14,9 @@ pytest.importorskip("trl")
 from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.store import training
+from kernelwright.results.store.lines import append
 from kernelwright.results.store.training import Training, read_manifest
 from kernelwright.rl_training.tracking import environment
-from kernelwright.rl_training.tracking.lines import append
 from kernelwright.rl_training.tracking.metrics import MetricsFile
 from kernelwright.rl_training.tracking.run import tracked
 from kernelwright.rl_training.tracking.trackers import Tracking, reporting

@@ -1,7 +1,7 @@
 """A model behind an OpenAI-compatible endpoint: streamed, retried with patience, within its rates.
 
 Refused connections, timeouts, 408, 409, 429, 5xx and answers that break off are retried after the pause that
-the endpoint asks for (`retry-after-ms`, `Retry-After`) or an exponential one with jitter, until `patience_s`
+the endpoint asks for (pauses.py) or an exponential one with jitter, until `patience_s`
 have passed since the first attempt, or three answers have broken off, since those are paid for. A refusal of
 a parameter is learnt from (request.py) and the call made without it. Everything else is ModelRefused at once,
 or ModelAbsent if the endpoint does not accept our credentials or the model. Where no call has been answered,
@@ -10,7 +10,6 @@ or several in a row have not, it is EndpointUnusable instead.
 
 import asyncio
 import json
-import math
 import re
 import time
 from collections.abc import Callable
@@ -27,7 +26,9 @@ from tenacity import (
 )
 
 from kernelwright.agent.llm.endpoint.answer import Answer, BrokenOffError, ErrorBodyError, said_in
-from kernelwright.agent.llm.endpoint.request import Refusal, Requests
+from kernelwright.agent.llm.endpoint.pauses import asked_pause_s
+from kernelwright.agent.llm.endpoint.request import RESPONSES, Refusal, Requests
+from kernelwright.agent.llm.endpoint.responses import ResponsesAnswer, as_responses
 from kernelwright.agent.llm.model import (
     NO_TOKENS,
     THOUGHTS,
@@ -76,6 +77,7 @@ class OpenAIModel:
         self._tokens = _limiter(endpoint.tokens_a_minute)
         host = self._client.base_url.host
         self._is_openai = host.endswith(("openai.com", "openai.azure.com"))
+        self._takes_marks = not host.endswith("anthropic.com")  # whose compatible endpoint has no cache
         self.known = known if known is not None else {}
         self._say = say
         self._answered = answered
@@ -98,7 +100,8 @@ class OpenAIModel:
                 return
 
     def _of(self, model: str) -> Requests:
-        return self.known.setdefault(model, Requests(self._is_openai, self.endpoint.extra))
+        marks = self._takes_marks and "claude" in model.lower()
+        return self.known.setdefault(model, Requests(self._is_openai, self.endpoint.extra, marks))
 
     async def complete(self, call: ModelCall) -> Completion:
         """Return the completion of a call. Raises ModelRefused or ModelAbsent."""
@@ -175,7 +178,8 @@ class OpenAIModel:
                     limit = body.get("max_completion_tokens", body.get("max_tokens"))
                     return completion.model_copy(update={"limit": limit})
                 except _RefusedError as error:
-                    if error.rejects_us or error.status == 429:
+                    rejects_us = error.rejects_us and not requests.wants_responses(error.refusal)
+                    if (rejects_us and requests.body(call) == body) or error.status == 429:
                         raise
                     change = requests.learn(call, body, error.refusal)
                     if change is not None:
@@ -189,15 +193,20 @@ class OpenAIModel:
             took.append(time.monotonic() - began)
 
     async def _answer(self, body: dict[str, Any], requests: Requests, prompt_tokens: int) -> Completion:
-        answer = Answer(prompt_tokens)
-        more = {name: value for name, value in body.items() if name not in ("model", "messages")}
         silence_s = self.endpoint.silence_s if body.get("stream") else self.endpoint.call_s
-        asked = self._client.chat.completions.with_streaming_response.create(
-            model=body["model"],
-            messages=body["messages"],
-            extra_body=more,
-            timeout=openai.Timeout(self.endpoint.call_s, read=silence_s, connect=30.0),
-        )
+        timeout = openai.Timeout(self.endpoint.call_s, read=silence_s, connect=30.0)
+        answer: Answer
+        asked: Any  # what the library returns for either API
+        if body.get("api") == RESPONSES:
+            answer = ResponsesAnswer(prompt_tokens)
+            asked = self._client.responses.with_streaming_response.create(
+                extra_body=as_responses(body), timeout=timeout
+            )
+        else:
+            answer = Answer(prompt_tokens)
+            asked = self._client.chat.completions.with_streaming_response.create(
+                model=body["model"], messages=body["messages"], extra_body=body, timeout=timeout
+            )
         try:
             async with asyncio.timeout(self.endpoint.call_s), asked as response:
                 async for line in response.iter_lines():
@@ -238,9 +247,8 @@ class _RefusedError(Exception):
             body = json.loads(text)
         except ValueError:
             body = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL | re.IGNORECASE)
-        return cls(
-            error.status_code, body[0] if isinstance(body, list) and body else body, _asked_pause_s(error)
-        )
+        body = body[0] if isinstance(body, list) and body else body
+        return cls(error.status_code, body, asked_pause_s(error.response.headers))
 
     @property
     def rejects_us(self) -> bool:
@@ -270,19 +278,6 @@ def _is_passing(error: BaseException) -> bool:
     if isinstance(error, _RefusedError):
         return error.may_pass
     return isinstance(error, (openai.APIConnectionError, BrokenOffError, TimeoutError))
-
-
-def _asked_pause_s(error: openai.APIStatusError) -> float | None:
-    """Return the seconds that the endpoint asks us to wait. Dates are not parsed: few endpoints send any."""
-    headers = error.response.headers
-    for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
-            asked = float(headers[name]) * unit_s
-        except (KeyError, ValueError):
-            continue
-        if math.isfinite(asked) and asked >= 0:
-            return asked
-    return None
 
 
 def _said(error: Exception) -> str:

@@ -83,7 +83,7 @@ class FakeEndpoint:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                assert self.path == "/v1/chat/completions", self.path
+                assert self.path in ("/v1/chat/completions", "/v1/responses"), self.path
                 with outer._lock:
                     number = len(outer.requests)
                     outer.requests.append(body)

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelwright.agent.llm.model import ModelCall
 
+RESPONSES = "responses"
 # Parameters that a request can do without, and how refusals name them. Of several the first one named goes.
 _DISPENSABLE = {
     "stream_options": r"stream[_ ]options|include_usage",
@@ -31,6 +32,11 @@ _SYSTEM = re.compile(
     r"|roles must alternate",
     re.IGNORECASE,
 )
+_MARKED = re.compile(
+    r"cache[_ ]control|content\b[^.]{0,60}(?:\bstr\b|string|text)|expected (?:a )?(?:str|string)",
+    re.IGNORECASE,
+)
+_RESPONSES = re.compile(r"\bresponses api|/responses\b|not a chat model", re.IGNORECASE)
 _LIMIT = re.compile(
     r"max_(?:completion_|new_|output_)?tokens|maxOutputTokens|maximum tokens|(?:completion|output) tokens"
     r"|context[_ ](?:length|window|size)|max_model_len",
@@ -69,8 +75,10 @@ class Refusal:
 class Requests:
     """The requests for one model."""
 
-    def __init__(self, is_openai: bool = False, extra: Mapping[str, Any] | None = None) -> None:
-        """`extra`: further fields of all requests."""
+    def __init__(
+        self, is_openai: bool = False, extra: Mapping[str, Any] | None = None, marks: bool = False
+    ) -> None:
+        """`extra`: further fields of all requests; `marks`: mark what is to be cached, as for Claude."""
         # OpenAI's newer models take only the one, servers of one's own often only the other.
         self._limit_name: str | None = "max_completion_tokens" if is_openai else "max_tokens"
         self._renamed = False
@@ -81,11 +89,13 @@ class Requests:
         self._strict = True
         self._schemas = True  # else json_object
         self._system = True
+        self._marks = marks
+        self._responses = False  # asked for by that API
         self.context: int | None = None  # tokens of prompt and reply
         self.opens_no_thought = False  # of the answers: they only close one
 
     def body(self, call: ModelCall) -> dict[str, Any]:
-        """Return the request for a call."""
+        """Return the request for a call, as Chat Completions have it; `api` names another to send it by."""
         sampling = call.sampling
         found: dict[str, Any] = {
             "model": sampling.model,
@@ -104,6 +114,8 @@ class Requests:
             )
             schemas = {"type": "json_schema", "json_schema": schema}
             found["response_format"] = schemas if self._schemas else {"type": "json_object"}
+        if self._responses:
+            found["api"] = RESPONSES
         found |= self._extra
         if "stream" in self._dropped:
             found = found | {"stream": False}
@@ -132,6 +144,9 @@ class Requests:
         if self.body(call) != refused:
             return None
         words = f"{refusal.parameter or ''} {refusal.words}"
+        if self.wants_responses(refusal):
+            self._responses, self._marks = True, False
+            return "it is asked by the Responses API"
         if refusal.status >= 500:  # which may pass, except where a schema is too much for the server
             return self._loosen(words) if self._first_named(refused, words) == "response_format" else None
         if (limit := self._limit_name) in refused and _LIMIT.search(words):
@@ -141,6 +156,9 @@ class Requests:
             return self._lower(call, int(refused[limit]), words)
         if refused.get("stream") and _STREAM.search(words):
             return self._drop("stream")
+        if self._marks and _MARKED.search(words):
+            self._marks = False
+            return "cache_control is left out"
         if _SYSTEM.search(words) and any(m["role"] == "system" for m in refused["messages"]):
             self._system = False
             return "the system message is put before the first message of the user"
@@ -150,6 +168,10 @@ class Requests:
         if named == "response_format":
             return self._loosen(words)
         return self._drop(named) if named in {*_DISPENSABLE, *self._extra} and named is not None else None
+
+    def wants_responses(self, refusal: Refusal) -> bool:
+        """Return True if a refusal says that the model is not served by Chat Completions."""
+        return not self._responses and _RESPONSES.search(refusal.words) is not None
 
     def _first_named(self, refused: Mapping[str, Any], words: str) -> str | None:
         """Return the dispensable parameter of the request that the words name first."""
@@ -207,13 +229,24 @@ class Requests:
 
     def _messages(self, call: ModelCall) -> list[dict[str, Any]]:
         messages = [message.model_dump() for message in call.messages]
-        if self._system or messages[0]["role"] != "system" or len(messages) < 2:
-            return messages
-        system, first, *rest = messages
-        return [first | {"content": f"{system['content']}\n\n{first['content']}"}, *rest]
+        if not self._system and messages[0]["role"] == "system" and len(messages) > 1:
+            system, first, *rest = messages
+            messages = [first | {"content": f"{system['content']}\n\n{first['content']}"}, *rest]
+        if self._marks:
+            for place in (0, -1) if call.tools else (0,):  # the system message, and a growing conversation
+                messages[place] = _marked(messages[place])
+        return messages
 
     def _prompt_tokens(self, call: ModelCall) -> int:
         return call.prompt_tokens + self._more_than_estimated
+
+
+def _marked(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message up to which the prompt is to be cached, as OpenRouter and LiteLLM take it."""
+    if not isinstance(message["content"], str) or not message["content"]:
+        return message
+    part = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
+    return message | {"content": [part]}
 
 
 def _number(pattern: re.Pattern[str], words: str) -> int | None:

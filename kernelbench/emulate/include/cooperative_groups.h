@@ -39,7 +39,7 @@ class of_warp {
         for (; rank; --rank) left &= left - 1;
         return __ffs(static_cast<int>(left)) - 1;
     }
-    template <class T> T from(unsigned rank, T value) const {
+    template <class KwT> KwT from(unsigned rank, KwT value) const {
         return __shfl_sync(self().mask(), value, static_cast<int>(lane_of(rank)));
     }
 
@@ -60,40 +60,40 @@ class of_warp {
     int any(int predicate) const { return __any_sync(self().mask(), predicate); }
     int all(int predicate) const { return __all_sync(self().mask(), predicate); }
     unsigned ballot(int predicate) const { return mine(__ballot_sync(self().mask(), predicate)); }
-    template <class T> unsigned match_any(T value) const { return mine(__match_any_sync(self().mask(), value)); }
-    template <class T> unsigned match_all(T value, int& all) const { return mine(__match_all_sync(self().mask(), value, &all)); }
-    template <class T> T shfl(T value, unsigned rank) const { return from(rank % size(), value); }
-    template <class T> T shfl_down(T value, unsigned by) const {
+    template <class KwT> unsigned match_any(KwT value) const { return mine(__match_any_sync(self().mask(), value)); }
+    template <class KwT> unsigned match_all(KwT value, int& all) const { return mine(__match_all_sync(self().mask(), value, &all)); }
+    template <class KwT> KwT shfl(KwT value, unsigned rank) const { return from(rank % size(), value); }
+    template <class KwT> KwT shfl_down(KwT value, unsigned by) const {
         const unsigned rank = thread_rank();
         return from(rank + by < size() ? rank + by : rank, value);
     }
-    template <class T> T shfl_up(T value, unsigned by) const {
+    template <class KwT> KwT shfl_up(KwT value, unsigned by) const {
         const unsigned rank = thread_rank();
         return from(rank >= by ? rank - by : rank, value);
     }
 };
 
-template <unsigned N, class Parent = void>
-class thread_block_tile : public of_warp<thread_block_tile<N, Parent>> {
-    static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0, "tiles are of 1, 2, 4, 8, 16 or 32 threads");
+template <unsigned KwN, class Parent = void>
+class thread_block_tile : public of_warp<thread_block_tile<KwN, Parent>> {
+    static_assert(KwN >= 1 && KwN <= 32 && (KwN & (KwN - 1)) == 0, "tiles are of 1, 2, 4, 8, 16 or 32 threads");
     static unsigned lane() { return kw_now->number % 32; }
 
   public:
     thread_block_tile() = default;
-    template <class Other> thread_block_tile(thread_block_tile<N, Other>) {}
-    static unsigned mask() { return N == 32 ? 0xffffffffu : ((1u << N % 32) - 1) << lane() / N * N; }
-    static constexpr unsigned size() { return N; }
-    static constexpr unsigned num_threads() { return N; }
-    static unsigned thread_rank() { return lane() % N; }
-    static unsigned meta_group_rank() { return kw_now->number / N; }
-    static unsigned meta_group_size() { return (thread_block::size() + N - 1) / N; }
-    template <class T> T shfl(T value, int from) const { return __shfl_sync(mask(), value, from, N); }
-    template <class T> T shfl_down(T value, unsigned by) const { return __shfl_down_sync(mask(), value, by, N); }
-    template <class T> T shfl_up(T value, unsigned by) const { return __shfl_up_sync(mask(), value, by, N); }
-    template <class T> T shfl_xor(T value, unsigned by) const { return __shfl_xor_sync(mask(), value, static_cast<int>(by), N); }
+    template <class Other> thread_block_tile(thread_block_tile<KwN, Other>) {}
+    static unsigned mask() { return KwN == 32 ? 0xffffffffu : ((1u << KwN % 32) - 1) << lane() / KwN * KwN; }
+    static constexpr unsigned size() { return KwN; }
+    static constexpr unsigned num_threads() { return KwN; }
+    static unsigned thread_rank() { return lane() % KwN; }
+    static unsigned meta_group_rank() { return kw_now->number / KwN; }
+    static unsigned meta_group_size() { return (thread_block::size() + KwN - 1) / KwN; }
+    template <class KwT> KwT shfl(KwT value, int from) const { return __shfl_sync(mask(), value, from, KwN); }
+    template <class KwT> KwT shfl_down(KwT value, unsigned by) const { return __shfl_down_sync(mask(), value, by, KwN); }
+    template <class KwT> KwT shfl_up(KwT value, unsigned by) const { return __shfl_up_sync(mask(), value, by, KwN); }
+    template <class KwT> KwT shfl_xor(KwT value, unsigned by) const { return __shfl_xor_sync(mask(), value, static_cast<int>(by), KwN); }
 };
-template <unsigned N, class Parent>
-static inline thread_block_tile<N, Parent> tiled_partition(const Parent&) { return {}; }
+template <unsigned KwN, class Parent>
+static inline thread_block_tile<KwN, Parent> tiled_partition(const Parent&) { return {}; }
 
 class coalesced_group : public of_warp<coalesced_group> {
     unsigned mask_, rank_ = 0, count_ = 1;
@@ -136,55 +136,55 @@ class thread_group : public of_warp<thread_group> {
 static inline thread_group tiled_partition(const thread_block&, unsigned size) { return thread_group(size); }
 template <class Group> static inline void sync(const Group& group) { group.sync(); }
 
-template <class T> struct plus { T operator()(T a, T b) const { return a + b; } };
-template <class T> struct less { T operator()(T a, T b) const { return b < a ? b : a; } };
-template <class T> struct greater { T operator()(T a, T b) const { return a < b ? b : a; } };
-template <class T> struct bit_and { T operator()(T a, T b) const { return a & b; } };
-template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
-template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
+template <class KwT> struct plus { KwT operator()(KwT a, KwT b) const { return a + b; } };
+template <class KwT> struct less { KwT operator()(KwT a, KwT b) const { return b < a ? b : a; } };
+template <class KwT> struct greater { KwT operator()(KwT a, KwT b) const { return a < b ? b : a; } };
+template <class KwT> struct bit_and { KwT operator()(KwT a, KwT b) const { return a & b; } };
+template <class KwT> struct bit_or { KwT operator()(KwT a, KwT b) const { return a | b; } };
+template <class KwT> struct bit_xor { KwT operator()(KwT a, KwT b) const { return a ^ b; } };
 
 // All of a group in its order, each with what those before it come to.
-template <class Group, class T, class F>
-static inline T kw_scan(const Group& group, T value, F join, T* before) {
-    T found = value;
+template <class Group, class KwT, class KwF>
+static inline KwT kw_scan(const Group& group, KwT value, KwF join, KwT* before) {
+    KwT found = value;
     const unsigned rank = group.thread_rank();
     for (unsigned by = 1; by < group.size(); by *= 2) {
-        const T other = group.shfl_up(found, by);
+        const KwT other = group.shfl_up(found, by);
         if (rank >= by) found = join(other, found);
     }
-    const T last = group.shfl_up(found, 1);
-    *before = rank ? last : T();
+    const KwT last = group.shfl_up(found, 1);
+    *before = rank ? last : KwT();
     return found;
 }
-template <class Group, class T, class F>
-static inline T reduce(const Group& group, T value, F join) {
-    T before;
+template <class Group, class KwT, class KwF>
+static inline KwT reduce(const Group& group, KwT value, KwF join) {
+    KwT before;
     return group.shfl(kw_scan(group, value, join, &before), group.size() - 1);
 }
-template <class Group, class T, class F>
-static inline T inclusive_scan(const Group& group, T value, F join) {
-    T before;
+template <class Group, class KwT, class KwF>
+static inline KwT inclusive_scan(const Group& group, KwT value, KwF join) {
+    KwT before;
     return kw_scan(group, value, join, &before);
 }
-template <class Group, class T, class F>
-static inline T exclusive_scan(const Group& group, T value, F join) {
-    T before;
+template <class Group, class KwT, class KwF>
+static inline KwT exclusive_scan(const Group& group, KwT value, KwF join) {
+    KwT before;
     kw_scan(group, value, join, &before);
     return before;
 }
-template <class Group, class T>
-static inline T inclusive_scan(const Group& group, T value) { return inclusive_scan(group, value, plus<T>()); }
-template <class Group, class T>
-static inline T exclusive_scan(const Group& group, T value) { return exclusive_scan(group, value, plus<T>()); }
+template <class Group, class KwT>
+static inline KwT inclusive_scan(const Group& group, KwT value) { return inclusive_scan(group, value, plus<KwT>()); }
+template <class Group, class KwT>
+static inline KwT exclusive_scan(const Group& group, KwT value) { return exclusive_scan(group, value, plus<KwT>()); }
 // One thread of the group calls it, for all.
-template <class Group, class F>
-static inline auto invoke_one_broadcast(const Group& group, F call) -> decltype(call()) {
+template <class Group, class KwF>
+static inline auto invoke_one_broadcast(const Group& group, KwF call) -> decltype(call()) {
     decltype(call()) found{};
     if (group.thread_rank() == 0) found = call();
     return group.shfl(found, 0);
 }
-template <class Group, class F>
-static inline void invoke_one(const Group& group, F call) {
+template <class Group, class KwF>
+static inline void invoke_one(const Group& group, KwF call) {
     if (group.thread_rank() == 0) call();
 }
 

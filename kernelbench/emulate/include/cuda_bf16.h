@@ -7,8 +7,8 @@ static inline uint16_t kw_to_bfloat(float x) {
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 // By way of a float that is rounded to odd, so that it is rounded once.
-template <class T>
-static inline uint16_t kw_to_bfloat(T x) {
+template <class KwT>
+static inline uint16_t kw_to_bfloat(KwT x) {
     const float near = static_cast<float>(x);
     uint32_t bits = kw_bits<uint32_t>(near);
     const double exact = static_cast<double>(x), less = exact - static_cast<double>(near);

@@ -1,8 +1,8 @@
 #pragma once
 #include "kw_small_float.h"
 
-template <class T>
-static inline uint16_t kw_to_half(T x) {
+template <class KwT>
+static inline uint16_t kw_to_half(KwT x) {
     return kw_bits<uint16_t>(static_cast<_Float16>(x));
 }
 static inline float kw_from_half(uint16_t bits) { return static_cast<float>(kw_bits<_Float16>(bits)); }
@@ -27,12 +27,12 @@ static inline __half __float2half_rd(float x) { return kw_down<__half>(x); }
 static inline __half __float2half_ru(float x) { return kw_up<__half>(x); }
 static inline __half __double2half(double x) { return __half(x); }
 static inline float __half2float(__half x) { return float(x); }
-#define KW_HALF_TO(name, T)                                                                        \
-    static inline T __half2##name##_rn(__half x) { return kw_whole<T>(rint(float(x))); }           \
-    static inline T __half2##name##_rz(__half x) { return kw_whole<T>(trunc(float(x))); }          \
-    static inline T __half2##name##_rd(__half x) { return kw_whole<T>(floor(float(x))); }          \
-    static inline T __half2##name##_ru(__half x) { return kw_whole<T>(ceil(float(x))); }           \
-    static inline __half __##name##2half_rn(T x) { return __half(x); }
+#define KW_HALF_TO(name, KwT)                                                                        \
+    static inline KwT __half2##name##_rn(__half x) { return kw_whole<KwT>(rint(float(x))); }           \
+    static inline KwT __half2##name##_rz(__half x) { return kw_whole<KwT>(trunc(float(x))); }          \
+    static inline KwT __half2##name##_rd(__half x) { return kw_whole<KwT>(floor(float(x))); }          \
+    static inline KwT __half2##name##_ru(__half x) { return kw_whole<KwT>(ceil(float(x))); }           \
+    static inline __half __##name##2half_rn(KwT x) { return __half(x); }
 KW_HALF_TO(int, int) KW_HALF_TO(uint, unsigned) KW_HALF_TO(short, short) KW_HALF_TO(ushort, unsigned short)
 KW_HALF_TO(ll, long long) KW_HALF_TO(ull, unsigned long long)
 #undef KW_HALF_TO

@@ -34,15 +34,15 @@ inline std::map<const void*, size_t>& allowed() {
 }
 constexpr size_t UNASKED = 49152, MOST_SHARED = 232448;
 }  // namespace kw
-template <class K>
-static inline cudaError_t cudaFuncSetAttribute(K* kernel, cudaFuncAttribute which, int value) {
+template <class KwK>
+static inline cudaError_t cudaFuncSetAttribute(KwK* kernel, cudaFuncAttribute which, int value) {
     if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || static_cast<size_t>(value) > kw::MOST_SHARED) return cudaErrorInvalidValue;
     kw::allowed()[reinterpret_cast<const void*>(kernel)] = static_cast<size_t>(value);
     return cudaSuccess;
 }
-template <class K>
-static inline cudaError_t cudaFuncSetCacheConfig(K*, int) { return cudaSuccess; }
+template <class KwK>
+static inline cudaError_t cudaFuncSetCacheConfig(KwK*, int) { return cudaSuccess; }
 enum { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 
 struct cudaDeviceProp {
@@ -75,27 +75,27 @@ static inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t byt
 }
 
 // Variables of the module are where they are.
-template <class T>
-static inline cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice) {
+template <class KwT>
+static inline cudaError_t cudaMemcpyToSymbol(KwT& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice) {
     if (offset + bytes > sizeof symbol) return cudaErrorInvalidValue;
     return cudaMemcpy(const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset, from, bytes, cudaMemcpyDefault);
 }
-template <class T>
-static inline cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice, cudaStream_t = nullptr) {
+template <class KwT>
+static inline cudaError_t cudaMemcpyToSymbolAsync(KwT& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice, cudaStream_t = nullptr) {
     return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
 }
-template <class T>
-static inline cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0, cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+template <class KwT>
+static inline cudaError_t cudaMemcpyFromSymbol(void* to, const KwT& symbol, size_t bytes, size_t offset = 0, cudaMemcpyKind = cudaMemcpyDeviceToHost) {
     if (offset + bytes > sizeof symbol) return cudaErrorInvalidValue;
     return cudaMemcpy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes, cudaMemcpyDefault);
 }
-template <class T>
-static inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
-    *address = const_cast<T*>(&symbol);
+template <class KwT>
+static inline cudaError_t cudaGetSymbolAddress(void** address, const KwT& symbol) {
+    *address = const_cast<KwT*>(&symbol);
     return cudaSuccess;
 }
-template <class K>
-static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, K, int threads, size_t) {
+template <class KwK>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, KwK, int threads, size_t) {
     *blocks = threads > 0 ? 2048 / threads : 0;
     return cudaSuccess;
 }
@@ -105,8 +105,8 @@ static inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 static inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
 static inline const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 static inline cudaError_t cudaMemGetInfo(size_t* left, size_t* all) { *left = *all = size_t{80} << 30; return cudaSuccess; }
-template <class K>
-static inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, K, size_t = 0, int limit = 0) {
+template <class KwK>
+static inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, KwK, size_t = 0, int limit = 0) {
     *block = limit > 0 && limit < 1024 ? limit : 1024;
     *grid = 132 * (2048 / *block);
     return cudaSuccess;
@@ -138,10 +138,10 @@ static inline void set_device(int) {}
 static inline void device_synchronize() {}
 struct Guard {
     Guard() = default;
-    template <class D> explicit Guard(const D&) {}
-    template <class D> void set_device(const D&) {}
-    template <class D> void set_index(const D&) {}
-    template <class S> void reset_stream(const S&) {}
+    template <class KwD> explicit Guard(const KwD&) {}
+    template <class KwD> void set_device(const KwD&) {}
+    template <class KwD> void set_index(const KwD&) {}
+    template <class KwS> void reset_stream(const KwS&) {}
 };
 using CUDAGuard = Guard;
 using OptionalCUDAGuard = Guard;
@@ -152,8 +152,8 @@ using CUDAMultiStreamGuard = Guard;
 namespace c10::cuda { using namespace at::cuda; }
 // What torch's headers have for nvcc alone: the accessors that kernels take are there without.
 namespace at {
-template <class T>
-struct RestrictPtrTraits { typedef T* __restrict__ PtrType; };
+template <class KwT>
+struct RestrictPtrTraits { typedef KwT* __restrict__ PtrType; };
 }  // namespace at
 namespace torch { using at::RestrictPtrTraits; }
 #define C10_CUDA_CHECK(call) ((void)(call))
@@ -170,36 +170,36 @@ __attribute__((visibility("default"))) KwLauncher kw_launcher = nullptr;
 
 namespace kw {
 
-template <class... P, size_t... I>
-__tsan_exempt static void launched(void** given, std::index_sequence<I...>) {
-    (*static_cast<void (**)(P...)>(given[0]))(*static_cast<std::remove_reference_t<P>*>(given[I + 1])...);
+template <class... KwP, size_t... KwI>
+__tsan_exempt static void launched(void** given, std::index_sequence<KwI...>) {
+    (*static_cast<void (**)(KwP...)>(given[0]))(*static_cast<std::remove_reference_t<KwP>*>(given[KwI + 1])...);
 }
-template <class... P>
+template <class... KwP>
 __tsan_exempt static void launched(void** given) {
-    launched<P...>(given, std::index_sequence_for<P...>());
+    launched<KwP...>(given, std::index_sequence_for<KwP...>());
 }
 
-template <class... P>
+template <class... KwP>
 struct Launch {
     const char* name;
-    void (*kernel)(P...);
+    void (*kernel)(KwP...);
     dim3 grid, block;
     size_t shared;
-    void operator()(std::type_identity_t<P>... given) {
+    void operator()(std::type_identity_t<KwP>... given) {
         const void* const which = reinterpret_cast<const void*>(kernel);
         if (shared > UNASKED && (!allowed().count(which) || allowed()[which] < shared))
             throw std::runtime_error(std::string(name) + ": " + std::to_string(shared) +
                                      " bytes of dynamic shared memory; more than 49152 must be asked for by cudaFuncSetAttribute");
-        void* arguments[] = {&kernel, const_cast<std::remove_const_t<P>*>(&given)...};
-        const unsigned char pointers[] = {0, std::is_pointer_v<P>...};
+        void* arguments[] = {&kernel, const_cast<std::remove_const_t<KwP>*>(&given)...};
+        const unsigned char pointers[] = {0, std::is_pointer_v<KwP>...};
         const unsigned sizes[] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
-        if (kw_launcher(name, launched<P...>, arguments, pointers, sizeof...(P) + 1, sizes, shared))
+        if (kw_launcher(name, launched<KwP...>, arguments, pointers, sizeof...(KwP) + 1, sizes, shared))
             throw std::runtime_error("a kernel did what it must not");
     }
 };
 
-template <class... P>
-static Launch<P...> launch(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) {
+template <class... KwP>
+static Launch<KwP...> launch(const char* name, void (*kernel)(KwP...), dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) {
     return {name, kernel, grid, block, shared};
 }
 

@@ -52,7 +52,7 @@
     KW_BOTH(Small, Pair, __hle2, a.x <= b.x, a.y <= b.y)                                           \
     KW_BOTH(Small, Pair, __hgt2, a.x > b.x, a.y > b.y)                                             \
     KW_BOTH(Small, Pair, __hge2, a.x >= b.x, a.y >= b.y)
-#define KW_FROM(Small, from_float, T) Small(T x) : bits(from_float(x)) {}
+#define KW_FROM(Small, from_float, KwT) Small(KwT x) : bits(from_float(x)) {}
 #define KW_OPERATOR(Small, op)                                                                     \
     static inline Small operator op(Small a, Small b) { return Small(float(a) op float(b)); }
 #define KW_COMPARE(Small, op)                                                                      \

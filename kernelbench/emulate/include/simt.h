@@ -31,6 +31,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
 #define __CUDA_ARCH__ 900
@@ -46,15 +47,15 @@ struct dim3 {
 };
 
 // Vectors, aligned as CUDA's are.
-#define KW_VECTOR(T, name, align2, align4)                                                         \
-    struct name##1 { T x; };                                                                       \
-    struct __attribute__((aligned(align2))) name##2 { T x, y; };                                   \
-    struct name##3 { T x, y, z; };                                                                 \
-    struct __attribute__((aligned(align4))) name##4 { T x, y, z, w; };                             \
-    static inline name##1 make_##name##1(T x) { return {x}; }                                      \
-    static inline name##2 make_##name##2(T x, T y) { return {x, y}; }                              \
-    static inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                      \
-    static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+#define KW_VECTOR(KwT, name, align2, align4)                                                         \
+    struct name##1 { KwT x; };                                                                       \
+    struct __attribute__((aligned(align2))) name##2 { KwT x, y; };                                   \
+    struct name##3 { KwT x, y, z; };                                                                 \
+    struct __attribute__((aligned(align4))) name##4 { KwT x, y, z, w; };                             \
+    static inline name##1 make_##name##1(KwT x) { return {x}; }                                      \
+    static inline name##2 make_##name##2(KwT x, KwT y) { return {x, y}; }                              \
+    static inline name##3 make_##name##3(KwT x, KwT y, KwT z) { return {x, y, z}; }                      \
+    static inline name##4 make_##name##4(KwT x, KwT y, KwT z, KwT w) { return {x, y, z, w}; }
 KW_VECTOR(signed char, char, 2, 4)
 KW_VECTOR(unsigned char, uchar, 2, 4)
 KW_VECTOR(short, short, 4, 8)
@@ -111,19 +112,19 @@ __tsan_exempt static void barrier(int which, int kind, int predicate, int* resul
 }
 
 // Calls a kernel with what `given` points to.
-template <class... A, size_t... I>
-__tsan_exempt static void call(void (*kernel)(A...), void** given, std::index_sequence<I...>) {
-    kernel(*static_cast<std::remove_reference_t<A>*>(given[I])...);
+template <class... KwA, size_t... KwI>
+__tsan_exempt static void call(void (*kernel)(KwA...), void** given, std::index_sequence<KwI...>) {
+    kernel(*static_cast<std::remove_reference_t<KwA>*>(given[KwI])...);
 }
-template <class... A>
-__tsan_exempt static void call(void (*kernel)(A...), void** given) {
-    call(kernel, given, std::index_sequence_for<A...>());
+template <class... KwA>
+__tsan_exempt static void call(void (*kernel)(KwA...), void** given) {
+    call(kernel, given, std::index_sequence_for<KwA...>());
 }
 
-template <class T>
-__tsan_exempt static void exchange(void* at, unsigned mask, T mine, T* all, unsigned* there) {
-    static_assert(std::is_trivially_copyable<T>::value, "what warps exchange must be plain");
-    kw_warp_exchange(at, mask, &mine, sizeof(T), all, there);
+template <class KwT>
+__tsan_exempt static void exchange(void* at, unsigned mask, KwT mine, KwT* all, unsigned* there) {
+    static_assert(std::is_trivially_copyable<KwT>::value, "what warps exchange must be plain");
+    kw_warp_exchange(at, mask, &mine, sizeof(KwT), all, there);
 }
 
 }  // namespace kw
@@ -147,9 +148,9 @@ static inline void __threadfence_system() { __sync_synchronize(); }
 
 // Warps.
 enum KwShuffle { KW_INDEX, KW_UP, KW_DOWN, KW_XOR };
-template <class T>
-__tsan_exempt static T kw_shuffle(unsigned mask, T value, int by, int width, KwShuffle how) {
-    T all[32];
+template <class KwT>
+__tsan_exempt static KwT kw_shuffle(unsigned mask, KwT value, int by, int width, KwShuffle how) {
+    KwT all[32];
     unsigned there = 0;
     kw::exchange(KW_HERE, mask, value, all, &there);
     const int lane = kw_now->number % 32;
@@ -163,8 +164,8 @@ __tsan_exempt static T kw_shuffle(unsigned mask, T value, int by, int width, KwS
     return all[from];
 }
 #define KW_SHUFFLE(name, how, last)                                                                \
-    template <class T>                                                                             \
-    static __forceinline__ T name(unsigned mask, T value, last by, int width = 32) {               \
+    template <class KwT>                                                                             \
+    static __forceinline__ KwT name(unsigned mask, KwT value, last by, int width = 32) {               \
         return kw_shuffle(mask, value, static_cast<int>(by), width, how);                          \
     }
 KW_SHUFFLE(__shfl_sync, KW_INDEX, int)
@@ -194,39 +195,39 @@ static __forceinline__ int __all_sync(unsigned mask, int predicate) {
     unsigned among;
     return kw_ballot(mask, !predicate, &among) == 0;
 }
-template <class T>
-__tsan_exempt static unsigned kw_match(unsigned mask, T value) {
-    T all[32];
+template <class KwT>
+__tsan_exempt static unsigned kw_match(unsigned mask, KwT value) {
+    KwT all[32];
     unsigned there = 0, found = 0;
     kw::exchange(KW_HERE, mask, value, all, &there);
     for (int lane = 0; lane < 32; ++lane)
-        if ((there >> lane & 1) && memcmp(&all[lane], &value, sizeof(T)) == 0) found |= 1u << lane;
+        if ((there >> lane & 1) && memcmp(&all[lane], &value, sizeof(KwT)) == 0) found |= 1u << lane;
     return found;
 }
-template <class T>
-static __forceinline__ unsigned __match_any_sync(unsigned mask, T value) { return kw_match(mask, value); }
-template <class T>
-static __forceinline__ unsigned __match_all_sync(unsigned mask, T value, int* all) {
+template <class KwT>
+static __forceinline__ unsigned __match_any_sync(unsigned mask, KwT value) { return kw_match(mask, value); }
+template <class KwT>
+static __forceinline__ unsigned __match_all_sync(unsigned mask, KwT value, int* all) {
     const unsigned found = kw_match(mask, value);
     *all = found == mask;
     return *all ? mask : 0;
 }
 static __forceinline__ unsigned __activemask() { return kw::kw_active_mask(KW_HERE); }
 
-template <class T, class F>
-__tsan_exempt static T kw_reduce(unsigned mask, T value, F join) {
-    T all[32];
+template <class KwT, class KwF>
+__tsan_exempt static KwT kw_reduce(unsigned mask, KwT value, KwF join) {
+    KwT all[32];
     unsigned there = 0;
     bool begun = false;
-    T found = value;
+    KwT found = value;
     kw::exchange(KW_HERE, mask, value, all, &there);
     for (int lane = 0; lane < 32; ++lane)
         if (there >> lane & 1) found = begun ? join(found, all[lane]) : all[lane], begun = true;
     return found;
 }
-#define KW_REDUCE(name, T, result)                                                                 \
-    static __forceinline__ T name(unsigned mask, T value) {                                        \
-        return kw_reduce(mask, value, [](T a, T b) { return result; });                            \
+#define KW_REDUCE(name, KwT, result)                                                                 \
+    static __forceinline__ KwT name(unsigned mask, KwT value) {                                        \
+        return kw_reduce(mask, value, [](KwT a, KwT b) { return result; });                            \
     }
 KW_REDUCE(__reduce_add_sync, unsigned, a + b)
 KW_REDUCE(__reduce_add_sync, int, static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
@@ -240,29 +241,29 @@ KW_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 #undef KW_REDUCE
 
 // Atomics: one after the other, across blocks too.
-template <class T, class F>
-__tsan_exempt static T kw_atomic(T* address, F change) {
-    kw::kw_touch(address, sizeof(T), 2, KW_HERE);
-    using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>;
-    static_assert(sizeof(T) == sizeof(Bits), "atomics are of 16, 32 or 64 bits");
+template <class KwT, class KwF>
+__tsan_exempt static KwT kw_atomic(KwT* address, KwF change) {
+    kw::kw_touch(address, sizeof(KwT), 2, KW_HERE);
+    using Bits = std::conditional_t<sizeof(KwT) == 2, uint16_t, std::conditional_t<sizeof(KwT) == 4, uint32_t, uint64_t>>;
+    static_assert(sizeof(KwT) == sizeof(Bits), "atomics are of 16, 32 or 64 bits");
     Bits* const bits = reinterpret_cast<Bits*>(address);
     Bits before = __atomic_load_n(bits, __ATOMIC_RELAXED);
     for (;;) {
-        T old, changed;
-        memcpy(&old, &before, sizeof(T));
+        KwT old, changed;
+        memcpy(&old, &before, sizeof(KwT));
         changed = change(old);
         Bits after;
-        memcpy(&after, &changed, sizeof(T));
+        memcpy(&after, &changed, sizeof(KwT));
         if (__atomic_compare_exchange_n(bits, &before, after, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) return old;
     }
 }
 #define KW_ATOMIC(name, result)                                                                    \
-    template <class T>                                                                             \
-    static __forceinline__ T name(T* address, std::common_type_t<T> value) {                       \
-        return kw_atomic(address, [value](T old) -> T { return result; });                         \
+    template <class KwT>                                                                             \
+    static __forceinline__ KwT name(KwT* address, std::common_type_t<KwT> value) {                       \
+        return kw_atomic(address, [value](KwT old) -> KwT { return result; });                         \
     }                                                                                              \
-    template <class T>                                                                             \
-    static __forceinline__ T name##_block(T* address, std::common_type_t<T> value) {               \
+    template <class KwT>                                                                             \
+    static __forceinline__ KwT name##_block(KwT* address, std::common_type_t<KwT> value) {               \
         return name(address, value);                                                               \
     }
 KW_ATOMIC(atomicAdd, old + value)
@@ -270,24 +271,24 @@ KW_ATOMIC(atomicSub, old - value)
 KW_ATOMIC(atomicExch, value)
 KW_ATOMIC(atomicMin, old < value ? old : value)
 KW_ATOMIC(atomicMax, old > value ? old : value)
-KW_ATOMIC(atomicInc, old >= value ? T(0) : T(old + 1))
-KW_ATOMIC(atomicDec, old == T(0) || old > value ? value : T(old - 1))
+KW_ATOMIC(atomicInc, old >= value ? KwT(0) : KwT(old + 1))
+KW_ATOMIC(atomicDec, old == KwT(0) || old > value ? value : KwT(old - 1))
 KW_ATOMIC(atomicAnd, old & value)
 KW_ATOMIC(atomicOr, old | value)
 KW_ATOMIC(atomicXor, old ^ value)
 #undef KW_ATOMIC
-template <class T>
-static __forceinline__ T atomicCAS(T* address, std::common_type_t<T> compare, std::common_type_t<T> value) {
-    return kw_atomic(address, [compare, value](T old) -> T { return old == compare ? value : old; });
+template <class KwT>
+static __forceinline__ KwT atomicCAS(KwT* address, std::common_type_t<KwT> compare, std::common_type_t<KwT> value) {
+    return kw_atomic(address, [compare, value](KwT old) -> KwT { return old == compare ? value : old; });
 }
 
 // Loads and stores with hints are loads and stores.
 #define KW_LOAD(name) \
-    template <class T> static __forceinline__ T name(const T* address) { return *address; }
+    template <class KwT> static __forceinline__ KwT name(const KwT* address) { return *address; }
 KW_LOAD(__ldg) KW_LOAD(__ldcg) KW_LOAD(__ldca) KW_LOAD(__ldcs) KW_LOAD(__ldlu) KW_LOAD(__ldcv)
 #undef KW_LOAD
 #define KW_STORE(name) \
-    template <class T> static __forceinline__ void name(T* address, T value) { *address = value; }
+    template <class KwT> static __forceinline__ void name(KwT* address, KwT value) { *address = value; }
 KW_STORE(__stwb) KW_STORE(__stcg) KW_STORE(__stcs) KW_STORE(__stwt)
 #undef KW_STORE
 

@@ -5,9 +5,9 @@
 #define KW_F static __forceinline__
 
 // min and max of all that CUDA has them for.
-#define KW_ORDER(T)                                                                                \
-    KW_F T min(T a, T b) { return b < a ? b : a; }                                                 \
-    KW_F T max(T a, T b) { return a < b ? b : a; }
+#define KW_ORDER(KwT)                                                                                \
+    KW_F KwT min(KwT a, KwT b) { return b < a ? b : a; }                                                 \
+    KW_F KwT max(KwT a, KwT b) { return a < b ? b : a; }
 KW_ORDER(int) KW_ORDER(unsigned) KW_ORDER(long) KW_ORDER(unsigned long) KW_ORDER(long long)
 KW_ORDER(unsigned long long)
 #undef KW_ORDER
@@ -80,7 +80,15 @@ KW_F float kw_fast_powf(float x, float y) { return exp2f(y * log2f(x)); }
 KW_F float kw_fast_sinf(float x) { return sinf(x); }
 KW_F float kw_fast_cosf(float x) { return cosf(x); }
 KW_F float kw_fast_tanf(float x) { return sinf(x) / cosf(x); }
-KW_F float kw_fast_tanhf(float x) { return tanhf(x); }
+// tanh.approx is within 2^-11 of the result: rounded to 11 bits, as far off as that.
+KW_F float kw_fast_tanhf(float x) {
+    float near = tanhf(x);
+    uint32_t bits;
+    memcpy(&bits, &near, sizeof bits);
+    bits = (bits + 0x1000u) & 0xffffe000u;
+    if (near == near) memcpy(&near, &bits, sizeof bits);
+    return near;
+}
 KW_F void kw_fast_sincosf(float x, float* s, float* c) { *s = sinf(x), *c = cosf(x); }
 #define __exp10f kw_fast_exp10f
 #define __expf kw_fast_expf
@@ -124,22 +132,22 @@ KW_F long long __double_as_longlong(double x) { return kw_bits<long long>(x); }
 KW_F double __longlong_as_double(long long x) { return kw_bits<double>(x); }
 
 // To whole numbers as GPUs do it: NaN is 0, what is beyond is the nearest.
-template <class T>
-KW_F T kw_whole(double x) {
+template <class KwT>
+KW_F KwT kw_whole(double x) {
     if (x != x) return 0;
-    using limits = std::numeric_limits<T>;
+    using limits = std::numeric_limits<KwT>;
     if (x <= static_cast<double>(limits::min())) return limits::min();
     if (x >= static_cast<double>(limits::max())) return limits::max();
-    return static_cast<T>(x);
+    return static_cast<KwT>(x);
 }
-#define KW_TO(name, T)                                                                             \
-    KW_F T __float2##name##_rn(float x) { return kw_whole<T>(rint(x)); }                           \
-    KW_F T __float2##name##_rz(float x) { return kw_whole<T>(trunc(x)); }                          \
-    KW_F T __float2##name##_rd(float x) { return kw_whole<T>(floor(x)); }                          \
-    KW_F T __float2##name##_ru(float x) { return kw_whole<T>(ceil(x)); }                           \
-    KW_F T __double2##name##_rn(double x) { return kw_whole<T>(rint(x)); }                         \
-    KW_F T __double2##name##_rz(double x) { return kw_whole<T>(trunc(x)); }                        \
-    KW_F float __##name##2float_rn(T x) { return static_cast<float>(x); }
+#define KW_TO(name, KwT)                                                                             \
+    KW_F KwT __float2##name##_rn(float x) { return kw_whole<KwT>(rint(x)); }                           \
+    KW_F KwT __float2##name##_rz(float x) { return kw_whole<KwT>(trunc(x)); }                          \
+    KW_F KwT __float2##name##_rd(float x) { return kw_whole<KwT>(floor(x)); }                          \
+    KW_F KwT __float2##name##_ru(float x) { return kw_whole<KwT>(ceil(x)); }                           \
+    KW_F KwT __double2##name##_rn(double x) { return kw_whole<KwT>(rint(x)); }                         \
+    KW_F KwT __double2##name##_rz(double x) { return kw_whole<KwT>(trunc(x)); }                        \
+    KW_F float __##name##2float_rn(KwT x) { return static_cast<float>(x); }
 KW_TO(int, int) KW_TO(uint, unsigned) KW_TO(ll, long long) KW_TO(ull, unsigned long long)
 #undef KW_TO
 KW_F double __int2double_rn(int x) { return x; }

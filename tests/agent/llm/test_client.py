@@ -2,6 +2,7 @@
 
 import json
 import time
+from email.utils import formatdate
 
 import pytest
 
@@ -80,6 +81,17 @@ def test_the_endpoint_says_how_long_to_wait(endpoint: FakeEndpoint) -> None:
     completion = completed(endpoint)
     assert endpoint.at[1] - endpoint.at[0] >= 1.2
     assert completion.seconds < 1.2, "what it waits for is not charged"
+
+
+def test_a_pause_may_be_given_as_a_date(endpoint: FakeEndpoint) -> None:
+    """In whole seconds, so it is one to two of them."""
+    endpoint.script = lambda body, number: (
+        Reply("ok")
+        if number
+        else ErrorResponse(503, headers={"Retry-After": formatdate(time.time() + 2, usegmt=True)})
+    )
+    assert completed(endpoint).attempts == 2
+    assert 0.9 <= endpoint.at[1] - endpoint.at[0] < 10.0
 
 
 def test_without_a_word_the_pauses_grow_and_differ(endpoint: FakeEndpoint) -> None:

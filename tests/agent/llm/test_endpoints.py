@@ -18,6 +18,7 @@ from kernelwright.agent.llm.model import (
     ModelRefused,
     Sampling,
 )
+from kernelwright.agent.llm.toolbox import tools
 from tests.helpers.model_calls import call, completed, in_turn, many
 
 Body = dict[str, Any]
@@ -289,3 +290,38 @@ def test_messages_keep_their_order_where_the_system_s_is_merged(endpoint: FakeEn
     turns = (*call().messages, Message(role="assistant", content="a"), Message(role="user", content="again"))
     completed(endpoint, call(messages=turns))
     assert [m["role"] for m in endpoint.requests[-1]["messages"]] == ["user", "assistant", "user"]
+
+
+CLAUDE = Sampling(model="anthropic/claude-sonnet-4.5")
+MARK = {"type": "ephemeral"}
+
+
+def test_what_claude_is_to_cache_is_marked(endpoint: FakeEndpoint) -> None:
+    """OpenRouter and LiteLLM pass the marks on; other models cache by themselves."""
+    endpoint.say("ok")
+    completed(endpoint, call(sampling=CLAUDE))
+    system, user = endpoint.requests[-1]["messages"]
+    assert system["content"] == [{"type": "text", "text": "You write kernels.", "cache_control": MARK}]
+    assert user["content"] == "hello"
+    completed(endpoint, call(sampling=CLAUDE, tools=tools()))  # a conversation, which grows
+    assert [m["content"][0]["cache_control"] for m in endpoint.requests[-1]["messages"]] == [MARK, MARK]
+    completed(endpoint, call())
+    assert endpoint.requests[-1]["messages"][0]["content"] == "You write kernels."
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "messages.0.content.0.text.cache_control: Extra inputs are not permitted",
+        "2 validation errors: body.messages.0.content: Input should be a valid string",
+        "Failed to deserialize: messages[0].content: invalid type: sequence, expected a string",
+    ],
+)
+def test_marks_that_are_refused_are_left_out_from_then_on(endpoint: FakeEndpoint, words: str) -> None:
+    def script(body: Body, number: int) -> Reply | ErrorResponse:
+        return refused(words) if isinstance(body["messages"][0]["content"], list) else Reply("ok")
+
+    endpoint.script = script
+    answers = in_turn(endpoint, [call(sampling=CLAUDE, sample=number) for number in range(2)])
+    assert [answer.text for answer in answers] == ["ok", "ok"] and len(endpoint.requests) == 3
+    assert endpoint.requests[-1]["messages"][0] == {"role": "system", "content": "You write kernels."}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.llm.prompting import FOLDER
+from kernelwright.agent.llm.prompting import _FLAGS, FOLDER, NAMES, _template, examples
 from kernelwright.kernelbench.chips import sass
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Protocol, Referee
@@ -108,7 +108,7 @@ def test_gpu_kernels_are_right_and_do_not_spill(evaluator: Referee, path: Path) 
 OTHERS = [
     ("cuda/rms_norm_silu", Precision.task, {"columns": 517}),
     ("cuda/rms_norm_silu", Precision.bf16, {}),
-    ("cuda/calibrated_log_softmax", Precision.bf16, {"channels": 70}),
+    ("cuda/calibrated_log_softmax", Precision.task, {"channels": 70}),
     ("triton/rms_norm_silu", Precision.bf16, {"columns": 16400}),
     ("triton/calibrated_log_softmax", Precision.bf16, {}),
     ("triton/linear_gelu", Precision.bf16, {"inputs": 35}),
@@ -139,12 +139,28 @@ def test_gpu_kernels_pass_on_a_gpu(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.builds
-def test_the_tensor_core_snippet_uses_them(tmp_path: Path) -> None:
-    source = (EXAMPLES / "cuda" / "tensor_cores.cuh").read_text()
+def test_the_cuda_product_is_on_tensor_cores_and_its_sums_are_as_exact_as_fp32(
+    evaluator: Referee, tmp_path: Path
+) -> None:
+    """With one product of TF32 in place of three it is refused, as on a GPU."""
+    path = EXAMPLES / "cuda" / "linear_gelu.py"
+    source = path.read_text()
     try:
-        code = cubin.build(source, (), "sm_90")
-        (kernel,) = sass.kernels(code)
+        (kernel,) = sass.kernels(cubin.build(source.split('r"""')[1].split('"""')[0], (), "sm_90"))
     except Unavailable as error:
         pytest.skip(str(error))
     found = sass.whole(kernel)
     assert found.warp_products > 0 and found.spills == 0
+    less, count = re.subn(r" +mma_sync\(total\[i\]\[j\], u(_small, v|, v_small)\[j\].*\n", "", source)
+    assert count == 2
+    once = candidate(path).model_copy(update={"source": less})
+    small = task("linear_gelu", **SMALL["linear_gelu"])
+    evaluation = EmulatedEvaluator(evaluator, ()).evaluate(small, once)
+    assert evaluation.verdict is Verdict.wrong_output, evaluation.reason
+
+
+def test_system_messages_are_short() -> None:
+    """At most 5000 tokens of 3.6 characters: they are paid for, if less, with every call."""
+    for language in ("cpp", "triton", "cuda"):
+        shown = {"language": language, "names": NAMES, "flags": _FLAGS, "examples": examples(language)}
+        assert len(_template("coder_system.md").render(**shown)) / 3.6 <= 5000

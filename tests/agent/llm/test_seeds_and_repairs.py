@@ -17,7 +17,7 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, OperatorCost, Task, Verdict
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import RecordedAttempt
+from kernelwright.results.store.records import RecordedAttempt, TaskState
 from tests.helpers.anywhere import TARGET
 from tests.helpers.model_runs import KERNEL, Pool, carried_out, judged, says
 
@@ -144,6 +144,21 @@ def test_a_task_that_the_money_did_not_reach_is_left_with_its_seed_for_later(
     assert carried_out(database, endpoint, pool=pool, **options)
     assert told(database) == [("seed", "correct"), ("round", "correct")]
     assert len(pool.evaluated) == 2, "the seed is not evaluated again"
+
+
+@pytest.mark.parametrize("search", ["refine", "agent"])
+def test_a_task_whose_time_is_over_before_a_model_is_asked_is_left_with_its_seed_for_later(
+    search: str, endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    """As where the dollars are spent. The seed takes 0.3 s, and the run has 0.18."""
+    endpoint.script = coder = Coder()
+    pool = SeededPool()
+    pool.seconds = 0.3
+    options = {"rounds": 1, "seed": "builtin", "search": search, "max_minutes": 0.003}
+    assert not carried_out(database, endpoint, pool=pool, **options)
+    assert coder.asked == [] and told(database) == [("seed", "correct")]
+    [entry] = database.tasks()
+    assert entry.state is TaskState.pending and not database.llm_calls()
 
 
 @pytest.mark.parametrize("search", ["beam", "best-of-n", "evolve"])

@@ -19,7 +19,7 @@ from kernelwright.agent.llm.model import (
     Usage,
 )
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
-from kernelwright.agent.spending.budget import BudgetSpent, SpendingLimits
+from kernelwright.agent.spending.budget import BudgetSpent, ShareSpent, SpendingLimits
 from kernelwright.results.store.database import RunDatabase
 from tests.helpers.anywhere import TARGET
 
@@ -184,6 +184,25 @@ def test_a_cut_answer_is_kept_where_no_longer_one_comes(database: RunDatabase) -
     model = Limited(1000)
     poor = StoredModel(model, database, budget(usd=0.0015))  # $0.001 a hundred tokens, of which one is spent
     assert ask(poor, call("b")) == ["x" * 100] and model.limits == [100]
+
+
+def test_a_cut_answer_whose_task_has_spent_its_share_is_asked_for_with_the_next_step(
+    database: RunDatabase, tmp_path: Path
+) -> None:
+    """$0.001 a hundred tokens, and a share of $0.001: the longer call is not made in the first step."""
+    model = Limited(150)
+    spending = budget(usd=0.01)
+    stored = StoredModel(model, database, spending)
+    with spending.share("t", waiting=10), pytest.raises(ShareSpent):
+        ask(stored, call())
+    assert model.limits == [100] and spending.spent_on("t").usd == pytest.approx(0.001)
+    with RunDatabase.open(tmp_path / "run.db") as again:  # as after a kill
+        resumed = Limited(150)
+        with pytest.raises(ModelAbsent):
+            ask(StoredModel(Scripted(ModelAbsent("busy")), again, budget()), call())
+        assert ask(StoredModel(resumed, again, budget()), call()) == ["x" * 150] and resumed.limits == [200]
+    assert ask(stored, call()) == ["x" * 150] and model.limits == [100, 200], "none is paid for twice"
+    assert ask(stored, call()) == ["x" * 150] and model.limits == [100, 200]
 
 
 CHANGES: dict[str, Callable[[ModelCall], ModelCall]] = {

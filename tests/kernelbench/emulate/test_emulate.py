@@ -178,6 +178,37 @@ def test_options_mean_what_they_do_on_a_gpu() -> None:
     assert y[0] == y[1] and y[2] != y[3]
 
 
+def test_fast_math_s_tanh_is_as_coarse_as_a_gpu_s() -> None:
+    """Within 2^-11 of the result, and for some x no better than 2^-12; tanhf itself is within 2 ulp."""
+    source = (
+        'extern "C" __global__ void f(const float* x, float* y) { y[threadIdx.x] = tanhf(x[threadIdx.x]); }'
+    )
+    x, y = torch.linspace(-3, 3, 1024), torch.empty(1024)
+    exact = x.double().tanh()
+    compile_cuda(source).f((1,), (1024,), (x, y))
+    assert ((y - exact) / exact).abs().max() < 2**-21
+    compile_cuda(source, ("-use_fast_math",)).f((1,), (1024,), (x, y))
+    assert 2**-12 < ((y - exact) / exact).abs().max() <= 2**-11
+
+
+def test_macros_of_one_letter_change_the_candidate_alone() -> None:
+    """As in CUDA's headers, no name of one letter stands in those of the emulator."""
+    source = r"""
+    #include <cuda_bf16.h>
+    #include <cuda_fp16.h>
+    #include <mma.h>
+    extern "C" __global__ void f(const T* x, T* y) {
+        const T sum = __shfl_xor_sync(0xffffffff, x[threadIdx.x], 1) + atomicAdd(&y[0], (T)0) + (T)__half(1.0f);
+        y[N + threadIdx.x] = fmaxf(sum, (T)A);
+    }"""
+    x, y = torch.arange(32.0), torch.zeros(36)
+    names = [
+        f"-D{chr(letter)}={letter}" for letter in range(ord("A"), ord("Z") + 1) if chr(letter) not in "NTA"
+    ]
+    compile_cuda(source, ("-DT=float", "-DN=4", "-DA=0", *names)).f((1,), (32,), (x, y))
+    assert y[4:].tolist() == [(lane ^ 1) + 1 for lane in range(32)]
+
+
 def test_a_pointer_to_pointers_is_refused() -> None:
     module = compile_cuda('extern "C" __global__ void all(float** rows) { rows[0][0] = 1; }')
     with pytest.raises(ArgumentError, match=r"'rows' is a float\*\*; pass an int64 tensor of data_ptr\(\)"):

@@ -14,8 +14,7 @@ pytestmark = pytest.mark.builds
 
 REFUSED = {
     'asm volatile("mov.u32 %0, 1;" : "=r"(x));': "inline PTX",
-    "nvcuda::wmma::fill_fragment(sum, 0.0f);": "wmma",
-    "using namespace nvcuda;": "wmma",
+    "nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 8, 8, 32, nvcuda::wmma::experimental::precision::s4> a;": "wmma of parts of a byte",
     "cuda::memcpy_async(group, to, from, 4, pipe);": "asynchronous copies and libcu++",
     "::cuda::std::array<int, 3> a;": "asynchronous copies and libcu++",
     "cub::BlockReduce<float, 128> reduce;": "CUB",
@@ -27,7 +26,7 @@ REFUSED = {
     "long long t = clock64();": "clocks",
 }
 TAKEN = (
-    "#include <mma.h>\n#include <cub/cub.cuh>\n#include <cublas_v2.h>\n#include <cuda/std/limits>  // unused",
+    "#include <cutlass/gemm.h>\n#include <cub/cub.cuh>\n#include <cublas_v2.h>\n#include <cuda/std/limits>  // unused",
     "auto stream = at::cuda::getCurrentCUDAStream(); c10::cuda::CUDAGuard guard(x.device());",
     "using at::cuda::getCurrentCUDAStream;",
     "auto began = std::clock(); timer.clock();",

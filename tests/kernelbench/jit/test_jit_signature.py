@@ -1,5 +1,6 @@
 import pytest
 
+from kernelwright.kernelbench.jit.cuda import kernels
 from kernelwright.kernelbench.jit.signature import parse
 
 
@@ -108,3 +109,20 @@ def test_macros_and_aliases_are_followed():
 )
 def test_what_is_not_understood_is_a_problem_never_a_guess(source: str):
     assert parse(source)["f"].problem
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        "__launch_bounds__(64, (1 + 1))",
+        "__cluster_dims__(2, 1, 1)",
+        "__maxnreg__(64)",
+        "__attribute__((noinline))",
+    ],
+)
+def test_attributes_are_no_parameters(attribute: str) -> None:
+    for text in (f"__global__ {attribute} void", f"__global__ void {attribute}"):
+        found = kernels(f'extern "C" {text} run(const float* x, int n) {{}}', {})
+        assert {name: str(signature) for name, signature in found.items()} == {
+            "run": "run(const float* x, int n)"
+        }

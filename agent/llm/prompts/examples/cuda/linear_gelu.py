@@ -1,63 +1,79 @@
-"""gelu(x @ weight.T + bias) in float32: a register-tiled, double-buffered product with a fused epilogue."""
+"""gelu(x @ weight.T + bias) in float32: 3xTF32 on tensor cores, staged in shared memory, fused epilogue."""
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from kernelwright import jit
 
 lib = jit.compile_cuda(r"""
-// A block computes 128 by 128 results from slices of 8 of K; a thread 8 by 8, so that 16 values from shared
-// memory serve 64 multiply-adds: with fewer, shared memory would be the limit, with more, registers.
-constexpr int TILE = 128, SLICE = 8, EACH = 8;
+#include <mma.h>
+using namespace nvcuda::wmma;
 
-// Four numbers of a row along K; zeros beyond the edges leave the sums as they are.
-__device__ float4 four(const float* from, int row, int rows, int k, int K) {
-    const float* at = from + (long)row * K + k;
-    if (row >= rows) return make_float4(0, 0, 0, 0);
-    if (K % 4 == 0 && k + 4 <= K) return *reinterpret_cast<const float4*>(at);  // aligned: one load
-    const int l = K - k;  // numbers left
-    return make_float4(l > 0 ? at[0] : 0, l > 1 ? at[1] : 0, l > 2 ? at[2] : 0, l > 3 ? at[3] : 0);
+// A block computes 128 by 64 results from slices of 16 of K, each of its 8 warps 32 by 32: 2 by 2 fragments.
+constexpr int SLICE = 16, PITCH = 20;  // from row to row: fewer bank conflicts than with 16
+template <class Use, class Layout> using Fragment = fragment<Use, 16, 16, 8, precision::tf32, Layout>;
+
+// value = large + small, each in TF32: three of their four products are as exact as fp32. bf16 and fp16 go
+// without: fragments of that type, 16 by 16 by 16, and one mma_sync.
+template <class T> __device__ void split(T& large, T& small) {
+    for (int i = 0; i < large.num_elements; ++i) {
+        const float value = large.x[i];
+        large.x[i] = __float_to_tf32(value);
+        small.x[i] = __float_to_tf32(value - large.x[i]);
+    }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)  // two blocks an SM: at most 128 registers a thread
-linear_gelu(const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-            float* __restrict__ y, int M, int N, int K) {
-    // Slices lie transposed, so that a thread's 8 rows are neighbours, and twice: one is read, one filled.
-    // + 4: fewer bank conflicts when they are filled. alignas: they are read as float4.
-    alignas(16) __shared__ float a[2][SLICE][TILE + 4], b[2][SLICE][TILE + 4];
-    const int m = blockIdx.y * TILE, n = blockIdx.x * TILE, t = threadIdx.x;
-    const int row = t / 2, k = t % 2 * 4;                   // what this thread loads: four along K of a row
-    const int down = t / 16 * EACH, across = t % 16 * 4;    // and computes: columns at across and across + 64
-    float total[EACH][EACH] = {};
-    float4 next_a = four(x, m + row, M, k, K), next_b = four(weight, n + row, N, k, K);
-    for (int start = 0, stage = 0; start < K; start += SLICE, stage ^= 1) {
-        a[stage][k][row] = next_a.x, a[stage][k + 1][row] = next_a.y;
-        a[stage][k + 2][row] = next_a.z, a[stage][k + 3][row] = next_a.w;
-        b[stage][k][row] = next_b.x, b[stage][k + 1][row] = next_b.y;
-        b[stage][k + 2][row] = next_b.z, b[stage][k + 3][row] = next_b.w;
-        __syncthreads();  // one a slice: what is filled next was last read before this barrier
-        if (start + SLICE < K) {  // in flight while the multiply-adds below run
-            next_a = four(x, m + row, M, start + SLICE + k, K);
-            next_b = four(weight, n + row, N, start + SLICE + k, K);
+__device__ float4 four(const float* from, int row, int rows, int k, int K) {  // zeros beyond the edges
+    if (row >= rows || k >= K) return make_float4(0, 0, 0, 0);
+    return *reinterpret_cast<const float4*>(from + (long)row * K + k);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+linear_gelu(const float* x, const float* weight, const float* bias, float* y, int M, int N, int K) {
+    alignas(32) __shared__ float staged[192 * PITCH];  // 128 rows of x, 64 of weight
+    const int m = blockIdx.y * 128, n = blockIdx.x * 64, t = threadIdx.x, warp = t / 32;
+    const int down = warp / 2 * 32, across = warp % 2 * 32;
+    fragment<accumulator, 16, 16, 8, float> total[2][2];
+    for (int i = 0; i < 4; ++i) fill_fragment(total[i / 2][i % 2], 0.0f);
+    for (int start = 0; start < K; start += SLICE) {  // faster: a ring of slices, by cp.async
+        for (int i = t; i < 192 * 4; i += 256) {
+            const int row = i / 4, k = start + i % 4 * 4;
+            const float4 read = row < 128 ? four(x, m + row, M, k, K) : four(weight, n + row - 128, N, k, K);
+            *reinterpret_cast<float4*>(staged + row * PITCH + i % 4 * 4) = read;
         }
-        #pragma unroll
-        for (int s = 0; s < SLICE; ++s) {
-            float u[EACH], v[EACH];
-            *reinterpret_cast<float4*>(u) = *reinterpret_cast<float4*>(&a[stage][s][down]);
-            *reinterpret_cast<float4*>(u + 4) = *reinterpret_cast<float4*>(&a[stage][s][down + 4]);
-            *reinterpret_cast<float4*>(v) = *reinterpret_cast<float4*>(&b[stage][s][across]);
-            *reinterpret_cast<float4*>(v + 4) = *reinterpret_cast<float4*>(&b[stage][s][across + 64]);
-            for (int i = 0; i < EACH; ++i)
-                for (int j = 0; j < EACH; ++j) total[i][j] += u[i] * v[j];
+        __syncthreads();
+        for (int s = 0; s < SLICE; s += 8) {
+            Fragment<matrix_b, col_major> v[2], v_small[2];  // weight.T: columns are contiguous
+            for (int j = 0; j < 2; ++j) {
+                load_matrix_sync(v[j], staged + (128 + across + 16 * j) * PITCH + s, PITCH);
+                split(v[j], v_small[j]);
+            }
+            for (int i = 0; i < 2; ++i) {
+                Fragment<matrix_a, row_major> u, u_small;
+                load_matrix_sync(u, staged + (down + 16 * i) * PITCH + s, PITCH);
+                split(u, u_small);
+                for (int j = 0; j < 2; ++j) {
+                    mma_sync(total[i][j], u_small, v[j], total[i][j]);
+                    mma_sync(total[i][j], u, v_small[j], total[i][j]);
+                    mma_sync(total[i][j], u, v[j], total[i][j]);
+                }
+            }
         }
+        __syncthreads();
     }
-    for (int i = 0; i < EACH; ++i)
-        for (int j = 0; j < EACH; ++j) {  // the epilogue works on registers: no traffic of its own
-            const int r = m + down + i, c = n + across + j % 4 + j / 4 * 64;
+    float* const own = staged + warp * 16 * PITCH;  // which thread holds what is unknown
+    for (int i = 0; i < 4; ++i) {
+        store_matrix_sync(own, total[i / 2][i % 2], PITCH, mem_row_major);
+        __syncwarp();
+        for (int e = t % 32; e < 256; e += 32) {
+            const int r = m + down + i / 2 * 16 + e / 16, c = n + across + i % 2 * 16 + e % 16;
             if (r >= M || c >= N) continue;
-            const float v = total[i][j] + bias[c];
-            y[(long)r * N + c] = 0.5f * v * (1 + erff(v * 0.70710678f));
+            const float z = own[e / 16 * PITCH + e % 16] + bias[c];
+            y[(long)r * N + c] = 0.5f * z * (1 + erff(z * 0.70710678f));
         }
+        __syncwarp();
+    }
 }
 """)
 
@@ -68,8 +84,10 @@ class ModelNew(nn.Module):
         self.linear = nn.Linear(inputs, outputs)
 
     def forward(self, x):
-        x, weight = x.contiguous(), self.linear.weight
+        x, weight, bias = x.contiguous(), self.linear.weight, self.linear.bias
+        if x.shape[1] % 4:  # for loads of 16 bytes
+            x, weight = (F.pad(t, (0, -t.shape[1] % 4)) for t in (x, weight))
         (M, K), N = x.shape, weight.shape[0]
         y = torch.empty((M, N), device=x.device)
-        lib.linear_gelu((-(-N // 128), -(-M // 128)), (256,), (x, weight, self.linear.bias, y, M, N, K))
+        lib.linear_gelu((-(-N // 64), -(-M // 128)), (256,), (x, weight, bias, y, M, N, K))
         return y

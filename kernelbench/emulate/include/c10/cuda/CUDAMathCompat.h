@@ -12,6 +12,6 @@ static inline float abs(float x) { return ::fabsf(x); }
 static inline double abs(double x) { return ::fabs(x); }
 static inline float pow(float x, float y) { return ::powf(x, y); }
 static inline double pow(double x, double y) { return ::pow(x, y); }
-template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
-template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
+template <class KwT> static inline KwT max(KwT a, KwT b) { return a > b ? a : b; }
+template <class KwT> static inline KwT min(KwT a, KwT b) { return a < b ? a : b; }
 }  // namespace c10::cuda::compat
