@@ -25,6 +25,8 @@ from kernelwright.kernelbench.cli import (
     CheckFirst,
     CompileLimit,
     EffortName,
+    Init,
+    Inputs,
     Json,
     KernelbenchDir,
     Overrides,
@@ -65,8 +67,10 @@ class TaskOptions(Section):
 
     tasks: Annotated[
         tuple[str, ...],
-        typer.Argument(help="FILE.py, builtin:level1/softmax, kernelbench:2/40."),
+        typer.Argument(help="FILE.py, FILE.py:CLASS, builtin:level1/softmax, kernelbench:2/40."),
     ] = ()
+    inputs: Inputs = None
+    init: Init = None
     suite: Annotated[str | None, typer.Option(help="Suite: builtin:level1, or a list file.")] = None
     overrides: Overrides = None
     precision: CastTo = Precision.task
@@ -81,6 +85,8 @@ class TaskOptions(Section):
             overrides=sources.from_words(self.overrides or []),
             precision=self.precision,
             device=device,
+            inputs=self.inputs or (),
+            init=self.init or (),
         )
 
 
