@@ -49,6 +49,7 @@ _GPU_LANGUAGES = ("triton", "cuda")
 _SEEDS = ("builtin", "none")  # other ones are files
 # Sections and fields that may be given again with --resume, for they are not part of what a run is.
 _REVISABLE = frozenset({"budget", "execution", "learn_from", "as_json"})
+Shown = Literal["results", "progress", "nothing"]
 _OF_A_REPLAY = frozenset({"out", "as_json"})
 
 
@@ -75,9 +76,15 @@ class TaskOptions(Section):
     overrides: Overrides = None
     precision: CastTo = Precision.task
     kernelbench_dir: KernelbenchDir = None
+    written: dict[str, str] = {}  # id -> text, of modules that the Python API was given
 
     def resolve(self, device: str) -> list[Task]:
         """Return the tasks of all names, for "cpu" or "cuda:0". Raises UsageError for an unknown name."""
+        if self.written:
+            return [
+                Task(id=name, level=0, source=text, precision=self.precision)
+                for name, text in self.written.items()
+            ]
         return sources.resolve(
             list(self.tasks),
             suite=self.suite,
@@ -311,6 +318,7 @@ class RunOutputOptions(Section):
         False
     )
     as_json: Json = False
+    shown: Shown = "results"  # the Python API returns the results
 
 
 class RunConfig(Section):

@@ -100,6 +100,11 @@ class Option:
         return next((found.choices for found in metadata if isinstance(found, OneOf)), ())
 
     @property
+    def several(self) -> bool:
+        """Whether it may be given several times."""
+        return get_origin(_without_none(self.field.annotation)) in (tuple, list)
+
+    @property
     def help(self) -> str:
         """The help text of its declaration, with the choices and the default at its end."""
         text, default, shown = self.declared.help or "", self._default, self.declared.show_default
@@ -123,7 +128,7 @@ class Option:
         if choices := list(self.choices):
             declared.autocompletion = lambda: choices
             kind = str
-        elif get_origin(kind) in (tuple, list):
+        elif self.several:
             kind, default = list[get_args(kind)[0]], default or None  # type: ignore[misc]
         if declared.metavar is None and isinstance(declared, OptionInfo):
             declared.metavar = _METAVARS.get(get_args(kind)[0] if get_origin(kind) else kind, "NAME")
