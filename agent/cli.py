@@ -48,7 +48,9 @@ def execute(config: RunConfig, command: str) -> int:
         return replay(config.output.replay, out, config.output.as_json)
     if config.output.dry_run:
         return _dry_run(config)
-    begun = _new(config, out, command) if config.output.resume is None else _resumed(config, config.output.resume)
+    begun = (
+        _new(config, out, command) if config.output.resume is None else _resumed(config, config.output.resume)
+    )
     with begun as (folder, database, evaluator, config, found):
         learned = _learned_if_readable(config)
         models = _models(config, database, evaluator, found)

@@ -76,14 +76,13 @@ class TaskOptions(Section):
     overrides: Overrides = None
     precision: CastTo = Precision.task
     kernelbench_dir: KernelbenchDir = None
-    written: dict[str, str] = {}  # id -> text, of modules that the Python API was given
+    written: tuple[tuple[str, str], ...] = ()  # ids and texts, of modules that the Python API was given
 
     def resolve(self, device: str) -> list[Task]:
         """Return the tasks of all names, for "cpu" or "cuda:0". Raises UsageError for an unknown name."""
         if self.written:
             return [
-                Task(id=name, level=0, source=text, precision=self.precision)
-                for name, text in self.written.items()
+                Task(id=name, level=0, source=text, precision=self.precision) for name, text in self.written
             ]
         return sources.resolve(
             list(self.tasks),

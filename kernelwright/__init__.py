@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernelwright.api import evaluate, optimize
-    from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, StorageError, UsageError
+    from kernelwright.kernelbench.errors import (
+        KernelwrightError,
+        MissingPrerequisite,
+        StorageError,
+        UsageError,
+    )
     from kernelwright.kernelbench.records import Evaluation, Interval
     from kernelwright.result import Result
 

@@ -9,15 +9,15 @@
 
     kernelwright.evaluate(module, "my_kernel.py", x).speedup.eager
 
-Both write a task file of the module and go the way of the command line: what a coder writes is built, verified
-and timed in sandboxed processes.
+Both write a task file of the module and go the way of the command line: what a coder writes is built,
+verified and timed in sandboxed processes.
 """
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -41,10 +41,12 @@ from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.summary import best_attempt
 
-_Function = nn.Module | Callable[..., Any]
+_Function: TypeAlias = nn.Module | Callable[..., Any]
 # Options of `run` that say what the arguments of `optimize` say, or what it does not do.
-_NO_OPTIONS = ("tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides")
-_NO_OPTIONS += ("out", "resume", "replay", "dry_run", "as_json")
+_NO_OPTIONS = frozenset(
+    {"tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides"}
+    | {"out", "resume", "replay", "dry_run", "as_json"}
+)
 
 
 def optimize(
@@ -69,24 +71,29 @@ def optimize(
     task = _task_id(call)
     values = {**_values(config), "rounds": rounds}
     values.setdefault("target", _target(call))
+    source = task_source(call)
     asked = build(RunConfig, values)
-    written = asked.tasks.model_copy(update={"written": {task: task_source(call)}})
+    written = asked.tasks.model_copy(update={"written": ((task, source),)})
     folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     shown = "progress" if progress else "nothing"
     output = asked.output.model_copy(update={"out": folder, "shown": shown})
     begun_by = f"kernelwright.optimize({call.title}, …)"
     execute(asked.model_copy(update={"tasks": written, "output": output}), begun_by)
-    return _result(call, task, written.written[task], folder)
+    return _result(call, task, source, folder)
 
 
 def _values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options by field name, single values as lists where several may be given. Raises UsageError."""
+    """Return the options by field name, with lists where several values may be given. Raises UsageError."""
     known = {option.name: option for option in options(RunConfig) if option.name not in _NO_OPTIONS}
     found = {}
     for name, value in config.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            fix = f"did you mean {near[0]}?" if near else "docs/options.md lists the options of `kernelwright run`"
+            fix = (
+                f"did you mean {near[0]}?"
+                if near
+                else "docs/options.md lists the options of `kernelwright run`"
+            )
             raise UsageError(f"optimize has no option {name}", fix)
         several = known[name].several and isinstance(value, str | Path)
         found[name] = [value] if several else value
@@ -203,7 +210,8 @@ def _candidate(
         return Candidate(source=text, language=language_of(text), author="file")
     if not any(isinstance(each, torch.Tensor) for each in inputs):
         raise UsageError(
-            "a candidate that is a module needs example inputs", "pass tensors, or give the file with ModelNew"
+            "a candidate that is a module needs example inputs",
+            "pass tensors, or give the file with ModelNew",
         )
     source = task_source(traced(candidate, inputs, kwargs), name="ModelNew")
     return Candidate(source=source, language="torch", author="module")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -18,8 +17,8 @@ class Result:
     """The outcome of a run for one module.
 
     `module` is a drop-in for the module that was given: a copy with the same parameters that computes by the
-    kernel where a call is like the example, and by its own forward elsewhere. It is the module itself where no
-    kernel is faster than eager by its whole interval, as `reason` says.
+    kernel where a call is like the example, and by its own forward elsewhere. It is the module itself where
+    no kernel is faster than eager by its whole interval, as `reason` says.
     """
 
     module: nn.Module

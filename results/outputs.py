@@ -11,8 +11,9 @@ from kernelwright.results.summary import Summary, best_attempt
 def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
     """Write summary.json, report.html and best/<task>.py, the last for tasks with a correct kernel.
 
-    Tasks that were written for a module are in tasks/<task>.py. If a baseline is faster, best/<task>.py holds that, and best/<task>.kernel.py the kernel. Raises
-    StorageError if the folder cannot be written; the database is not changed.
+    Tasks that were written for a module are in tasks/<task>.py. If a baseline is faster, best/<task>.py holds
+    that, and best/<task>.kernel.py the kernel. Raises StorageError if the folder cannot be written; the
+    database is not changed.
     """
     report = RunReport.read(database)
     for task in report.tasks:

@@ -28,13 +28,17 @@ def named_module(text: str) -> tuple[str, str] | None:
     return match["where"], match["name"]
 
 
-def written_apart(where: str, name: str, inputs: Sequence[str], init: Sequence[str], folder: Path = Path()) -> str:
+def written_apart(
+    where: str, name: str, inputs: Sequence[str], init: Sequence[str], folder: Path = Path()
+) -> str:
     """Return the task file of a module. Raises UsageError, MissingPrerequisite."""
     full = f"{where}:{name}"
     if where.endswith(".py") and not (folder / where).is_file():
         raise UsageError(f"there is no file {where}", "check the path")
     if not inputs:
-        raise UsageError(f"{full} has no example inputs", "give --input for each argument: --input 8,128,256:bf16")
+        raise UsageError(
+            f"{full} has no example inputs", "give --input for each argument: --input 8,128,256:bf16"
+        )
     parse(inputs)  # raises before anything is started
     request = {
         "where": where,
@@ -43,12 +47,16 @@ def written_apart(where: str, name: str, inputs: Sequence[str], init: Sequence[s
         "init": list(init),
         "folder": str(folder.resolve()),
     }
-    with WorkerPool(threads=usable_cpus(), cache=cache_folder(), limits=Limits()) as pool:
-        with pool.start("oracle", f"{__name__}:serve") as worker:
-            try:
-                answer = json.loads(worker.request(request, _TIMEOUT_S))
-            except (WorkerDied, WorkerTimeout) as error:
-                raise UsageError(f"{full} ended the process that imported it: {error}", "try smaller sizes") from None
+    with (
+        WorkerPool(threads=usable_cpus(), cache=cache_folder(), limits=Limits()) as pool,
+        pool.start("oracle", f"{__name__}:serve") as worker,
+    ):
+        try:
+            answer = json.loads(worker.request(request, _TIMEOUT_S))
+        except (WorkerDied, WorkerTimeout) as error:
+            raise UsageError(
+                f"{full} ended the process that imported it: {error}", "try smaller sizes"
+            ) from None
     if "source" in answer:
         return str(answer["source"])
     kind = MissingPrerequisite if answer["missing"] else UsageError
@@ -62,6 +70,7 @@ def serve(channel: Channel) -> None:
     from kernelwright.kernelbench.modules.writing import task_source
 
     message, _ = channel.receive_json()
+    answer: dict[str, str | bool]
     folder = Path(message["folder"])
     try:
         os.chdir(folder)
@@ -73,5 +82,9 @@ def serve(channel: Channel) -> None:
         missing = isinstance(error, MissingPrerequisite)
         answer = {"message": error.message, "fix": error.fix, "missing": missing}
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        answer = {"message": f"{message['name']} fails: {said(error)}", "fix": "try it in Python", "missing": False}
+        answer = {
+            "message": f"{message['name']} fails: {said(error)}",
+            "fix": "try it in Python",
+            "missing": False,
+        }
     channel.send_json(answer)

@@ -25,11 +25,13 @@ def parameter_like(tensor: Tensor, name: str) -> str:
 
 def buffer_like(tensor: Tensor, name: str) -> str:
     """Return code for a buffer: its own numbers, where they are few or follow a rule, else ones like them."""
-    return _laid_out(tensor, lambda value: _filled(value) or _ruled(value) or _mask(value) or _drawn(value, name))
+    return _laid_out(
+        tensor, lambda value: _filled(value) or _ruled(value) or _mask(value) or _drawn(value, name)
+    )
 
 
 def _laid_out(tensor: Tensor, code: Callable[[Tensor], str]) -> str:
-    """Return code for a tensor with the strides of this one, if it is dense in another order of dimensions."""
+    """Return code for a tensor with the strides of this one, if it is dense in some order of dimensions."""
     value = tensor.detach()
     order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
     dense = value.permute(order)
@@ -37,7 +39,9 @@ def _laid_out(tensor: Tensor, code: Callable[[Tensor], str]) -> str:
         return code(value.contiguous())
     back = [order.index(d) for d in range(value.dim())]
     drawn = code(dense)
-    return f"{f'({drawn})' if ' ' in drawn.rpartition(')')[2] else drawn}.permute({', '.join(map(str, back))})"
+    return (
+        f"{f'({drawn})' if ' ' in drawn.rpartition(')')[2] else drawn}.permute({', '.join(map(str, back))})"
+    )
 
 
 def _filled(value: Tensor) -> str:
@@ -85,14 +89,14 @@ def _mask(value: Tensor) -> str:
 def _drawn(value: Tensor, name: str, spread: float = 0.0) -> str:
     """Return code that draws numbers of this kind. `spread`: standard deviation where they are all equal."""
     sizes, dtype = ", ".join(map(str, value.shape)) or "()", _dtype(value)
-    some = value.flatten()[: _STATISTICS]
+    some = value.flatten()[:_STATISTICS]
     if value.dtype is torch.bool:
         share = float(some.float().mean()) if value.numel() else 0.5
         return f"torch.rand({sizes}) < {_short(share if 0 < share < 1 else 0.5)}"
     if value.dtype in _INTEGERS:
-        low, high = (int(some.min()), int(some.max())) if value.numel() else (0, 1)
-        start = min(0, low)
-        return f"torch.randint({start}, {max(high, start) + 1}, {_shape(value)}{_dtype(value, int)})"
+        least, most = (int(some.min()), int(some.max())) if value.numel() else (0, 1)
+        first = min(0, least)
+        return f"torch.randint({first}, {max(most, first) + 1}, {_shape(value)}{_dtype(value, int)})"
     if value.is_complex():
         return f"torch.randn({sizes}{dtype})"
     if not value.is_floating_point() or value.element_size() == 1:
@@ -108,19 +112,21 @@ def _drawn(value: Tensor, name: str, spread: float = 0.0) -> str:
     if low == high and spread:
         return f"torch.randn({sizes}{dtype})"
     if low >= 0 or high <= 0:
-        width, start = _short(high - low), _short(low)
         code = f"torch.rand({sizes}{dtype})"
-        code += f" * {width}" if width != "1.0" else ""
-        return code + (f" + {start}" if start != "0.0" else "")
+        if 0 <= low < 0.05 and 0.95 < high <= 1:
+            return code
+        return f"{code} * {_short(high - low)}{_added(low)}"
     deviation, mean = float(numbers.std()), float(numbers.mean())
     code = f"torch.randn({sizes}{dtype})"
     # Of an input's mean and deviation, which are taken for 0 and 1 where they may be.
     noise = 4 / math.sqrt(numbers.numel()) if spread else 0.0
     if abs(deviation - 1) > max(0.1, noise):
         code += f" * {_short(deviation)}"
-    if abs(mean) > max(0.2, noise) * deviation:
-        code += f" {'+' if mean > 0 else '-'} {_short(abs(mean))}"
-    return code
+    return code + (_added(mean) if abs(mean) > max(0.2, noise) * deviation else "")
+
+
+def _added(number: float) -> str:
+    return f" {'+' if number >= 0 else '-'} {_short(abs(number))}"
 
 
 def _shape(value: Tensor) -> str:

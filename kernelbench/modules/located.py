@@ -46,12 +46,13 @@ def drawn(specs: Sequence[InputSpec]) -> Drawn:
 
 
 def _code(spec: InputSpec) -> str:
-    dtype = f", dtype=torch.{spec.dtype}"
+    dtype = "" if spec.dtype in ("float32", "int64") else f", dtype=torch.{spec.dtype}"
+    sizes = ", ".join(map(str, spec.shape)) or "()"
     if spec.dtype == "bool":
-        return f"torch.rand({spec.shape}) < 0.5"
+        return f"torch.rand({sizes}) < 0.5"
     if spec.dtype in FLOATS:
-        return f"torch.randn({', '.join(map(str, spec.shape)) or '()'}{dtype if spec.dtype != 'float32' else ''})"
-    return f"torch.randint(0, {spec.limit}, {spec.shape}{dtype if spec.dtype != 'int64' else ''})"
+        return f"torch.randn({sizes}{dtype})"
+    return f"torch.randint(0, {spec.limit}, {spec.shape}{dtype})"
 
 
 def located(where: str, name: str, init: Sequence[str], specs: Sequence[InputSpec], folder: Path) -> Any:
@@ -89,12 +90,17 @@ def _imported(where: str, folder: Path) -> Any:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
         if error.name == where.partition(".")[0]:
-            raise UsageError(f"there is no module {where}", "give FILE.py:NAME, or install its package") from None
+            raise UsageError(
+                f"there is no module {where}", "give FILE.py:NAME, or install its package"
+            ) from None
         raise UsageError(
-            f"{where} cannot be imported: {said(error)}", "run it from the folder of its project, or install that"
+            f"{where} cannot be imported: {said(error)}",
+            "run it from the folder of its project, or install that",
         ) from None
     except BaseException as error:  # noqa: BLE001 - the user's own code, which may exit
-        raise UsageError(f"{where} cannot be imported: {said(error)}", "correct it, or move what runs on import") from None
+        raise UsageError(
+            f"{where} cannot be imported: {said(error)}", "correct it, or move what runs on import"
+        ) from None
 
 
 def _attribute(scope: Any, name: str, where: str) -> Any:
@@ -103,9 +109,14 @@ def _attribute(scope: Any, name: str, where: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
-            there = [n for n, v in vars(scope).items() if callable(v) and getattr(v, "__module__", "") == scope.__name__]
+            there = [
+                n
+                for n, v in vars(scope).items()
+                if callable(v) and getattr(v, "__module__", "") == scope.__name__
+            ]
             raise UsageError(
-                f"{where} has no {name}", f"it has {', '.join(there)}" if there else "give the name of a class in it"
+                f"{where} has no {name}",
+                f"it has {', '.join(there)}" if there else "give the name of a class in it",
             ) from None
     return found
 
@@ -118,7 +129,11 @@ def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: s
             return found(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - the user's own code
             wanted = [p for p in inspect.signature(found).parameters.values() if p.default is p.empty]
-            fix = f"give {' '.join(f'--init {p.name}=…' for p in wanted)}" if wanted and not init else "correct --init"
+            fix = (
+                f"give {' '.join(f'--init {p.name}=…' for p in wanted)}"
+                if wanted and not init
+                else "correct --init"
+            )
             raise UsageError(f"{name} cannot be constructed: {said(error)}", fix) from None
     if isinstance(found, nn.Module) or not callable(found) or isinstance(found, type):
         if not isinstance(found, nn.Module):
@@ -148,7 +163,9 @@ def _arguments(init: Sequence[str], scope: dict[str, Any]) -> tuple[list[Any], d
         except Exception as error:  # noqa: BLE001 - it is code
             text = (text if named else word).strip()
             quoted = f"{name}='\"{text}\"'" if named else f"'\"{text}\"'"
-            raise UsageError(f"invalid --init {word}: {said(error)}", f"give Python; a text as {quoted}") from None
+            raise UsageError(
+                f"invalid --init {word}: {said(error)}", f"give Python; a text as {quoted}"
+            ) from None
         if named:
             kwargs[name.strip()] = value
         else:
@@ -167,24 +184,29 @@ def _of_transformers(name: str, init: Sequence[str]) -> nn.Module:
     try:
         import transformers
     except ImportError:
-        raise MissingPrerequisite(f"hf:{name} needs the package transformers", "pip install transformers") from None
+        raise MissingPrerequisite(
+            f"hf:{name} needs the package transformers", "pip install transformers"
+        ) from None
     args, settings = _arguments(init, vars(torch))
     if args:
         raise UsageError(f"invalid --init {init[0]}", "give settings of the config by name: hidden_size=256")
     known = transformers.CONFIG_MAPPING
-    found = known[name] if name in known else getattr(transformers, name, None)
+    found: Any = known[name] if name in known else getattr(transformers, name, None)
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    kind = found.config_class if is_model else found
+    kind: Any = found.config_class if is_model else found
     if not (isinstance(kind, type) and issubclass(kind, transformers.PretrainedConfig)):
         raise UsageError(
-            f"transformers has no model {name}", "give hf:llama, hf:LlamaConfig, or a class such as hf:LlamaForCausalLM"
+            f"transformers has no model {name}",
+            "give hf:llama, hf:LlamaConfig, or a class such as hf:LlamaForCausalLM",
         )
     config = kind(**settings)
     if unknown := [key for key in settings if not hasattr(kind(), key)]:
-        raise UsageError(f"{kind.__name__} has no setting {unknown[0]}", f"see help(transformers.{kind.__name__})")
+        raise UsageError(
+            f"{kind.__name__} has no setting {unknown[0]}", f"see help(transformers.{kind.__name__})"
+        )
     if hasattr(config, "use_cache"):
         config.use_cache = False  # a cache is no tensor
-    build = found if is_model else transformers.AutoModel.from_config
+    build: Any = found if is_model else transformers.AutoModel.from_config
     with torch.device("meta"):
         needed = sum(each.numel() * each.element_size() for each in build(config).parameters())
     if needed > _MOST_SHARE * memory_bytes():

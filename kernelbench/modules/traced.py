@@ -8,9 +8,9 @@ little less, and nothing depends on where the module was defined. What TorchDyna
 
 import inspect
 import itertools
+import logging
 import operator
 import re
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -84,9 +84,13 @@ def traced(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
     title = name_of(function)
     _check(function, title)
     arguments, given = CallForm.of((tuple(args), dict(kwargs or {})))
-    _check_constants(arguments, f"an input of {title}", "pass tensors, numbers and strings, or containers of them")
+    _check_constants(
+        arguments, f"an input of {title}", "pass tensors, numbers and strings, or containers of them"
+    )
     if not given:
-        raise UsageError(f"{title} has no example input that is a tensor", "pass its inputs: a tensor at least")
+        raise UsageError(
+            f"{title} has no example input that is a tensor", "pass its inputs: a tensor at least"
+        )
     _check_places(function, title, given)
     inputs = [each.detach().clone(memory_format=torch.preserve_format) for each in given]
     with _as_it_was(function), torch.no_grad(), torch.random.fork_rng(devices=_gpus(given)):
@@ -94,11 +98,15 @@ def traced(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
         torch.manual_seed(SEED)
         try:
             made = function(*called_args, **called_kwargs)
-        except Exception as error:  # noqa: BLE001 - the user's own code
-            raise UsageError(f"{title} fails with these inputs: {said(error)}", _fix(error, function)) from error
+        except Exception as error:
+            raise UsageError(
+                f"{title} fails with these inputs: {said(error)}", _fix(error, function)
+            ) from error
         results, outputs = CallForm.of(made)
         outputs = [each.clone() for each in outputs]
-        _check_constants(results, f"an output of {title}", "return tensors, numbers and strings, or containers of them")
+        _check_constants(
+            results, f"an output of {title}", "return tensors, numbers and strings, or containers of them"
+        )
         if not outputs:
             raise UsageError(f"{title} returns no tensor", "return what it computes")
         graph, weights = _graph(function, title, arguments, inputs)
@@ -127,7 +135,9 @@ def _check(function: Any, title: str) -> None:
     if isinstance(function, type):
         raise UsageError(f"{title} is a class", f"pass an instance, such as {function.__name__}(…)")
     if not callable(function):
-        raise UsageError(f"a {type(function).__name__} is neither a module nor a function", "pass an nn.Module")
+        raise UsageError(
+            f"a {type(function).__name__} is neither a module nor a function", "pass an nn.Module"
+        )
     if isinstance(function, torch.jit.ScriptModule):
         raise UsageError(f"{title} is a TorchScript module", "pass the module that it was scripted from")
     if isinstance(function, nn.Module):
@@ -137,7 +147,8 @@ def _check(function: Any, title: str) -> None:
                 raise UsageError(f"{name} of {title} has no size yet", "call the module once on real inputs")
             if tensor.is_meta:
                 raise UsageError(
-                    f"{name} of {title} is on the meta device", "give it memory and weights: module.to_empty(device=…)"
+                    f"{name} of {title} is on the meta device",
+                    "give it memory and weights: module.to_empty(device=…)",
                 )
 
 
@@ -148,7 +159,9 @@ def _check_constants(form: CallForm, what: str, fix: str) -> None:
 
 
 def _check_places(function: Any, title: str, inputs: Sequence[Tensor]) -> None:
-    held = itertools.chain(function.parameters(), function.buffers()) if isinstance(function, nn.Module) else ()
+    held = (
+        itertools.chain(function.parameters(), function.buffers()) if isinstance(function, nn.Module) else ()
+    )
     places = {tensor.device for tensor in held}
     for place, tensor in enumerate(inputs):
         if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout is not torch.strided:
@@ -189,7 +202,7 @@ def _graph(
     logging.disable(logging.CRITICAL)  # the reasons why one of them cannot follow it
     try:
         return _by_dynamo(_flat(function, arguments), names, inputs, paths)
-    except Exception as first:  # noqa: BLE001 - what is raised depends on the user's code
+    except Exception as first:
         try:
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it prints what it could not do
                 return _by_export(_Flat(function, arguments), names, inputs, paths)
@@ -218,7 +231,7 @@ def _by_dynamo(
     if not captured:
         raise _Untraceable("it computes nothing with torch")
     ((module, given),) = captured
-    values = {node: value for node, value in zip(module.graph.find_nodes(op="placeholder"), given, strict=True)}
+    values = dict(zip(module.graph.find_nodes(op="placeholder"), given, strict=True))
     for node in module.graph.find_nodes(op="get_attr"):
         value = operator.attrgetter(node.target)(module)
         if not isinstance(value, Tensor):
@@ -237,7 +250,9 @@ def _by_export(
     held = {**exported.state_dict, **exported.constants}
     given = iter(own)
     values = {}
-    for node, spec in zip(exported.graph.find_nodes(op="placeholder"), exported.graph_signature.input_specs, strict=True):
+    for node, spec in zip(
+        exported.graph.find_nodes(op="placeholder"), exported.graph_signature.input_specs, strict=True
+    ):
         values[node] = next(given) if spec.kind is InputKind.USER_INPUT else held[spec.target]
     return _graph_of(exported.graph, values, names, own, paths)
 
@@ -291,7 +306,7 @@ def _graph_of(
     inputs: Sequence[Tensor],
     paths: Mapping[int, str],
 ) -> tuple[torch.fx.Graph, dict[str, Tensor]]:
-    """Return a graph whose placeholders are the inputs, and whose get_attr are all other tensors of `values`."""
+    """Return a graph whose placeholders are the inputs, and whose get_attr are all other `values`."""
     graph = torch.fx.Graph()
     known: dict[torch.fx.Node, torch.fx.Node] = {}
     mine = {id(tensor): graph.placeholder(name) for name, tensor in zip(names, inputs, strict=True)}
@@ -332,7 +347,9 @@ def _free(name: str, taken: Collection[str]) -> str:
 def _place_where_inputs_are(graph: torch.fx.Graph, device: torch.device) -> None:
     """Replace the device of the inputs, where the graph makes tensors, by that of the first input."""
     first = graph.find_nodes(op="placeholder")[0]
-    makes = [n for n in graph.nodes if n.op.startswith("call") and device in pytree.tree_leaves((n.args, n.kwargs))]
+    makes = [
+        n for n in graph.nodes if n.op.startswith("call") and device in pytree.tree_leaves((n.args, n.kwargs))
+    ]
     if not makes:
         return
     with graph.inserting_before(makes[0]):

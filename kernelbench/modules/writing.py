@@ -48,7 +48,9 @@ def _heading(call: Traced) -> str:
         "Traced by kernelwright: forward holds the torch calls that were made for such inputs. Weights have "
         "the shapes and dtypes of the module's, and numbers like them."
     )
-    return "\n\n".join(textwrap.fill(each, _WIDTH) for each in (about.replace("\\", "/").replace('"', "'"), how))
+    return "\n\n".join(
+        textwrap.fill(each, _WIDTH) for each in (about.replace("\\", "/").replace('"', "'"), how)
+    )
 
 
 def _returned(values: Sequence[str]) -> str:
@@ -89,7 +91,13 @@ def _made(path: str, lists: Collection[str], weights: Iterable[str]) -> str:
     holder = _attribute(parent, lists) if parent else "self"
     made = "nn.Module()"
     if path in lists:
-        count = len({weight.removeprefix(f"{path}.").partition(".")[0] for weight in weights if weight.startswith(f"{path}.")})
+        count = len(
+            {
+                weight.removeprefix(f"{path}.").partition(".")[0]
+                for weight in weights
+                if weight.startswith(f"{path}.")
+            }
+        )
         made = f"nn.ModuleList(nn.Module() for _ in range({count}))"
     return f"{holder}.{name} = {made}" if name.isidentifier() else f'{holder}.add_module("{name}", {made})'
 
@@ -108,7 +116,9 @@ def _forward(call: Traced) -> tuple[str, list[str]]:
         if not code or result in weights:
             continue
         code = re.sub(r"\b(\w+) = ", r"\1=", code)
-        code = re.sub(r"(?<![.\w])\w+", lambda m: _attribute(weights[m[0]], lists) if m[0] in weights else m[0], code)
+        code = re.sub(
+            r"(?<![.\w])\w+", lambda m: _attribute(weights[m[0]], lists) if m[0] in weights else m[0], code
+        )
         lines.append(f"    {result.partition(' :')[0]}{equals}{code}")
     used = set(re.findall(r"(?<![.\w])\w+\b(?!=)", "\n".join(lines[1:])))
     imports = {_import(name, value) for name, value in written.globals.items() if name in used}
@@ -122,7 +132,9 @@ def _lists(paths: Iterable[str]) -> set[str]:
         parts = path.split(".")
         for place, part in enumerate(parts):
             children.setdefault(".".join(parts[:place]), {})[part] = None
-    return {path for path, names in children.items() if path and list(names) == [*map(str, range(len(names)))]}
+    return {
+        path for path, names in children.items() if path and list(names) == [*map(str, range(len(names)))]
+    }
 
 
 def _attribute(path: str, lists: Collection[str]) -> str:
@@ -137,8 +149,12 @@ def _attribute(path: str, lists: Collection[str]) -> str:
 
 
 def _import(name: str, value: Any) -> str:
-    """Return the statement that gives a name of fx's code its value. Raises UsageError if it is the user's."""
-    known = {"inf": "from math import inf", "nan": "from math import nan", "device": "from torch import device"}
+    """Return the statement that gives a name its value. Raises UsageError if that is code of the user's."""
+    known = {
+        "inf": "from math import inf",
+        "nan": "from math import nan",
+        "device": "from torch import device",
+    }
     if name in known:
         return known[name]
     if getattr(builtins, name, None) is value:
@@ -148,7 +164,9 @@ def _import(name: str, value: Any) -> str:
     where, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if where in ("math", "operator", "builtins", "_operator") or str(where).startswith("torch"):
         return f"from {where} import {own} as {name}"
-    raise UsageError(f"it calls {own or name} of {where}, which is no code of torch", "pass the part without it")
+    raise UsageError(
+        f"it calls {own or name} of {where}, which is no code of torch", "pass the part without it"
+    )
 
 
 def _check(call: Traced, source: str, name: str) -> None:
@@ -166,8 +184,10 @@ def _check(call: Traced, source: str, name: str) -> None:
             torch.manual_seed(SEED)
             made = model(*(tensor.clone() for tensor in call.inputs.values()))
             scope["get_inputs"]()
-    except Exception as error:  # noqa: BLE001 - an error of ours, or a module like none that we know
-        raise UsageError(f"{call.title} cannot be written as a task: {said(error)}", "write a task file") from error
+    except Exception as error:
+        raise UsageError(
+            f"{call.title} cannot be written as a task: {said(error)}", "write a task file"
+        ) from error
     made = made if isinstance(made, tuple) else (made,)
     for ours, theirs in zip(made, call.outputs, strict=True):
         try:

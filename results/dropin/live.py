@@ -60,26 +60,30 @@ class FileKernel:
     """`ModelNew` of a file that no package can be made of, for calls without gradients."""
 
     def __init__(self, source: str, call: Traced, folder: Path) -> None:
-        """Raises UsageError if its weights are not those of the call."""
+        """Load the file. Raises UsageError if its weights are not those of the call."""
         module = import_source(source, f"kernel_{uuid.uuid4().hex[:8]}", folder)
         device = next(iter(call.inputs.values())).device
         with torch.random.fork_rng(devices=[]):
             own = {name: value.shape for name, value in module.ModelNew().state_dict().items()}
         if own != {name: value.shape for name, value in call.weights.items()}:
-            raise UsageError("the kernel keeps its weights in another form", "load them into its file by hand")
+            raise UsageError(
+                "the kernel keeps its weights in another form", "load them into its file by hand"
+            )
         self.parameters = {name: name for name in call.weights}
         placed: Any = SimpleNamespace(ModelNew=lambda: module.ModelNew().to(device))
         self._loaded = Loaded(placed, list(call.weights), len(call.inputs))
         self._forms = [_form(tensor) for tensor in (*call.inputs.values(), *call.weights.values())]
 
     def check(self, *tensors: Tensor) -> tuple[bool, str]:
+        if torch.compiler.is_compiling():
+            return False, "torch.compile cannot look into it"
         if why := foreign():
             return False, why
         for tensor, form in zip(tensors, self._forms, strict=True):
             if torch.is_grad_enabled() and tensor.requires_grad:
                 return False, "a gradient is wanted, and the kernel has none"
             if type(tensor) not in (Tensor, nn.Parameter) or _form(tensor) != form:
-                return False, f"{described([tensor])} is no {str(form[1]).removeprefix('torch.')}{list(form[0])} of the example"
+                return False, f"{described([tensor])} has not the form of the example's tensor"
         return True, ""
 
     def run(self, *tensors: Tensor) -> Any:
@@ -126,11 +130,12 @@ def module_with(kernel: LiveKernel, call: Traced) -> nn.Module:
         shared = {id(each): each for each in (*call.module.parameters(), *call.module.buffers())}
         layer = copy.deepcopy(call.module, shared)
     setattr(layer, _LIVE, _Live(kernel, call, layer))
-    layer.forward = MethodType(_forward, layer)  # so that a deep copy calls its own
+    layer.forward = MethodType(forward, layer)  # so that a deep copy calls its own, and a pickle the class's
     return layer
 
 
-def _forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Compute by the kernel of the layer, or by its class's forward."""
     live: _Live | None = vars(self).get(_LIVE)
     if live is not None:
         fits, made = live.computed(self, args, kwargs)
@@ -226,7 +231,9 @@ def _computes_alike_in_both_modes(call: Traced, layer: nn.Module) -> bool:
     before = [(module, module.training) for module in layer.modules()]
     args, kwargs = call.arguments.filled(list(call.inputs.values()))
     try:
-        codes = [traced(layer.train(mode), args, kwargs).graph.python_code("self").src for mode in (True, False)]
+        codes = [
+            traced(layer.train(mode), args, kwargs).graph.python_code("self").src for mode in (True, False)
+        ]
     except UsageError:
         return False
     finally:

@@ -112,7 +112,9 @@ def test_the_best_kernel_of_a_run_is_the_policys_own(
         calls = database.llm_calls()
         [first, *_] = database.attempts("file:relu")
     assert first.candidate.author == f"llm:{policy}" and first.candidate.source == SLOW
-    assert {call.role for call in calls} == {"preflight", "coder", "judge"} and len(calls) == summary["llm_calls"]
+    assert {call.role for call in calls} == {"preflight", "coder", "judge"} and len(calls) == summary[
+        "llm_calls"
+    ]
     asked_first = next(call for call in calls if call.role == "coder")
     assert asked_first.response["text"] == f"```python\n{SLOW}```\n"  # type: ignore[call-overload, index]
 
