@@ -50,11 +50,11 @@ CastTo = Annotated[
 ]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="SIZES", help="Input of a module: 8,128:bf16, 8,128:int64<32000."),
+    typer.Option("--input", metavar="SIZES", help="Input of a module, as 8,128:bf16."),
 ]
 Init = Annotated[
     list[str] | None,
-    typer.Option(metavar="[NAME=]X", help="Argument of a module's constructor; repeatable."),
+    typer.Option(metavar="[NAME=]X", help="Argument of its constructor."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Baselines = Annotated[

@@ -101,7 +101,7 @@ class Option:
 
     @property
     def several(self) -> bool:
-        """Whether it may be given several times."""
+        """True if it may be given several times."""
         return get_origin(_without_none(self.field.annotation)) in (tuple, list)
 
     @property

@@ -30,7 +30,7 @@ from kernelwright.kernelbench.cli import check_protocol, one_task, with_or_witho
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.machine import cache_folder
-from kernelwright.kernelbench.modules.traced import Traced, traced
+from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
 from kernelwright.kernelbench.modules.writing import task_source
 from kernelwright.kernelbench.options import build, options
 from kernelwright.kernelbench.records import Candidate, Evaluation, Precision, Task
@@ -67,7 +67,7 @@ def optimize(
 
     Raises UsageError for a module that cannot be traced and for invalid options, MissingPrerequisite.
     """
-    call = traced(module, example_inputs, example_kwargs)
+    call = trace_call(module, example_inputs, example_kwargs)
     task = _task_id(call)
     values = {**_values(config), "rounds": rounds}
     values.setdefault("target", _target(call))
@@ -77,7 +77,7 @@ def optimize(
     folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     shown = "progress" if progress else "nothing"
     output = asked.output.model_copy(update={"out": folder, "shown": shown})
-    begun_by = f"kernelwright.optimize({call.title}, …)"
+    begun_by = f"kernelwright.optimize({call.name}, …)"
     execute(asked.model_copy(update={"tasks": written, "output": output}), begun_by)
     return _result(call, task, source, folder)
 
@@ -100,7 +100,7 @@ def _values(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _result(call: Traced, task: str, source: str, folder: Path) -> Result:
+def _result(call: TracedCall, task: str, source: str, folder: Path) -> Result:
     with RunDatabase.open(folder / "run.db", read_only=True) as database:
         best = best_attempt(database.attempts(task))
         stopped = next(entry.stop_reason for entry in database.tasks() if entry.task.id == task)
@@ -131,19 +131,18 @@ def _result(call: Traced, task: str, source: str, folder: Path) -> Result:
     )
 
 
-def _layer(call: Traced) -> str:
+def _layer(call: TracedCall) -> str:
     if call.module is None:
         return ""
     kind = type(call.module)
     return kind.__qualname__ if kind.__module__ == "__main__" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _task_id(call: Traced) -> str:
-    name = call.title.partition(" of ")[0]
-    return f"module:{'lambda' if name == 'a lambda' else name}"
+def _task_id(call: TracedCall) -> str:
+    return f"module:{call.name.removeprefix('a ')}"
 
 
-def _target(call: Traced) -> str:
+def _target(call: TracedCall) -> str:
     device = next(iter(call.inputs.values())).device
     return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
 
@@ -190,7 +189,7 @@ def _reference(
         raise UsageError(f"unknown precision {precision!r}", f"use {', '.join(Precision)}")
     cast = Precision(precision)
     if not isinstance(reference, str | Path):
-        call = traced(reference, inputs, kwargs)
+        call = trace_call(reference, inputs, kwargs)
         return Task(id=_task_id(call), level=0, source=task_source(call), precision=cast), _target(call)
     if _is_text(reference):
         sources.check(str(reference))
@@ -213,7 +212,7 @@ def _candidate(
             "a candidate that is a module needs example inputs",
             "pass tensors, or give the file with ModelNew",
         )
-    source = task_source(traced(candidate, inputs, kwargs), name="ModelNew")
+    source = task_source(trace_call(candidate, inputs, kwargs), name="ModelNew")
     return Candidate(source=source, language="torch", author="module")
 
 

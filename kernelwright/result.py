@@ -1,4 +1,4 @@
-"""What `kernelwright.optimize` returns."""
+"""Result of `kernelwright.optimize`."""
 
 from dataclasses import dataclass
 from html import escape
@@ -14,7 +14,7 @@ from kernelwright.results.formatting import with_bounds
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The outcome of a run for one module.
+    """Result of a run for one module.
 
     `module` is a drop-in for the module that was given: a copy with the same parameters that computes by the
     kernel where a call is like the example, and by its own forward elsewhere. It is the module itself where

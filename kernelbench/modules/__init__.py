@@ -4,10 +4,10 @@
     package.module:CLASS                    of an installed package
     hf:llama, hf:LlamaForCausalLM           of transformers, by its config, with random weights
 
-`traced` runs a module once on example inputs and keeps the torch calls that it makes; `task_source` writes
-them as a `Model` with the same parameters under the same names. So classes of a notebook, closures and models
-that are configured elsewhere become tasks, and the file needs torch alone.
+`trace_call` runs a module once on example inputs and keeps the torch calls that it makes; `task_source`
+writes them as a `Model` with the same parameters under the same names. So classes of a notebook, closures and
+models that are configured elsewhere become tasks, and the file needs torch alone.
 
-On the command line all of this happens in a sandboxed worker (`apart`); who calls `kernelwright.optimize` has
-the module in their own process already.
+On the command line all of this happens in a sandboxed worker (`worker`); who calls `kernelwright.optimize`
+has the module in their own process already.
 """

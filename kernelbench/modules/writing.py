@@ -13,13 +13,14 @@ from torch import nn
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator.reference.task_format import described
-from kernelwright.kernelbench.modules.draws import buffer_like, input_like, parameter_like
-from kernelwright.kernelbench.modules.traced import SEED, Traced, said
+from kernelwright.kernelbench.modules.call_graph import said
+from kernelwright.kernelbench.modules.tensor_code import buffer_like, input_like, parameter_like
+from kernelwright.kernelbench.modules.tracing import SEED, TracedCall
 
 _WIDTH = 100
 
 
-def task_source(call: Traced, inputs: Sequence[str] = (), name: str = "Model") -> str:
+def task_source(call: TracedCall, inputs: Sequence[str] = (), name: str = "Model") -> str:
     """Return a file in KernelBench's format whose `Model` computes what this call does.
 
     `inputs`: code that draws each input, where it is known better than by the numbers of the example. Raises
@@ -39,11 +40,12 @@ def task_source(call: Traced, inputs: Sequence[str] = (), name: str = "Model") -
     return source
 
 
-def _heading(call: Traced) -> str:
+def _heading(call: TracedCall) -> str:
     inputs = ", ".join(f"{name}: {described([tensor])}" for name, tensor in call.inputs.items())
     constants = [c for c, t in zip(call.arguments.constants, call.arguments.is_tensor, strict=True) if not t]
     fixed = f" Further arguments are {described(constants)}." if constants else ""
-    about = f"{call.title}, for {inputs}.{fixed}"
+    origin = f" of {call.origin}" if call.origin else ""
+    about = f"{call.name}{origin}, for {inputs}.{fixed}"
     how = (
         "Traced by kernelwright: forward holds the torch calls that were made for such inputs. Weights have "
         "the shapes and dtypes of the module's, and numbers like them."
@@ -60,7 +62,7 @@ def _returned(values: Sequence[str]) -> str:
     return "    return [\n" + "".join(f"        {value},\n" for value in values) + "    ]"
 
 
-def _constructor(call: Traced) -> str:
+def _constructor(call: TracedCall) -> str:
     """Return the constructor, which makes the weights under the names that the module has for them."""
     if not call.weights:
         return ""
@@ -102,7 +104,7 @@ def _made(path: str, lists: Collection[str], weights: Iterable[str]) -> str:
     return f"{holder}.{name} = {made}" if name.isidentifier() else f'{holder}.add_module("{name}", {made})'
 
 
-def _forward(call: Traced) -> tuple[str, list[str]]:
+def _forward(call: TracedCall) -> tuple[str, list[str]]:
     """Return the code of forward, and the imports that it needs beside torch."""
     written = call.graph.python_code("self")
     weights = {node.name: node.target for node in call.graph.find_nodes(op="get_attr")}
@@ -169,7 +171,7 @@ def _import(name: str, value: Any) -> str:
     )
 
 
-def _check(call: Traced, source: str, name: str) -> None:
+def _check(call: TracedCall, source: str, name: str) -> None:
     """Run what was written with the module's own weights: it must give what the module gave."""
     scope: dict[str, Any] = {"__name__": "task"}
     try:
@@ -186,7 +188,7 @@ def _check(call: Traced, source: str, name: str) -> None:
             scope["get_inputs"]()
     except Exception as error:
         raise UsageError(
-            f"{call.title} cannot be written as a task: {said(error)}", "write a task file"
+            f"{call.name} cannot be written as a task: {said(error)}", "write a task file"
         ) from error
     made = made if isinstance(made, tuple) else (made,)
     for ours, theirs in zip(made, call.outputs, strict=True):
@@ -194,6 +196,6 @@ def _check(call: Traced, source: str, name: str) -> None:
             torch.testing.assert_close(ours, theirs, equal_nan=True)
         except AssertionError as error:
             raise UsageError(
-                f"{call.title} gives other numbers when it is called again: {said(error).partition(': ')[2]}",
+                f"{call.name} gives other numbers when it is called again: {said(error).partition(': ')[2]}",
                 "make it deterministic, by .eval() say",
             ) from error

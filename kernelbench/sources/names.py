@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import TaskError, UnknownTaskError, UsageError
-from kernelwright.kernelbench.modules.apart import named_module, written_apart
+from kernelwright.kernelbench.modules.worker import named_module, write_in_worker
 from kernelwright.kernelbench.records import Precision, Task
 from kernelwright.kernelbench.sources import builtin, checkout, hub
 from kernelwright.kernelbench.sources.entry import Entry, from_file, read_text
@@ -98,7 +98,7 @@ class TaskLibrary:
         if (module := named_module(name)) is None:
             return None
         self.wrote = True
-        text = written_apart(*module, self.inputs, self.init, folder)
+        text = write_in_worker(*module, self.inputs, self.init, folder)
         where = Path(module[0]).stem if module[0].endswith(".py") else module[0]
         return [Entry(f"module:{where}.{module[1]}", 0, module[1], text=text)]
 

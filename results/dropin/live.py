@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator.reference.loading import import_source
 from kernelwright.kernelbench.evaluator.reference.task_format import described
-from kernelwright.kernelbench.modules.traced import CallForm, Traced, traced
+from kernelwright.kernelbench.modules.call_form import CallForm
+from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
 from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.runtime.kernel import Loaded
 from kernelwright.results.dropin.runtime.parts import LayerSnapshot
@@ -59,7 +60,7 @@ class FunctionModule(nn.Module):
 class FileKernel:
     """`ModelNew` of a file that no package can be made of, for calls without gradients."""
 
-    def __init__(self, source: str, call: Traced, folder: Path) -> None:
+    def __init__(self, source: str, call: TracedCall, folder: Path) -> None:
         """Load the file. Raises UsageError if its weights are not those of the call."""
         module = import_source(source, f"kernel_{uuid.uuid4().hex[:8]}", folder)
         device = next(iter(call.inputs.values())).device
@@ -95,7 +96,7 @@ def _form(tensor: Tensor) -> tuple[Any, ...]:
     return tuple(tensor.shape), tensor.dtype, tensor.stride(), tensor.device
 
 
-def kernel_of(winner: Winner, call: Traced, folder: Path) -> LiveKernel:
+def kernel_of(winner: Winner, call: TracedCall, folder: Path) -> LiveKernel:
     """Return a run's kernel for this process: of a package, written to the folder, if it can be one.
 
     Raises UsageError if it can neither be packaged nor be called with the module's weights.
@@ -122,7 +123,7 @@ def _imported(folder: Path, name: str) -> Any:
     return module
 
 
-def module_with(kernel: LiveKernel, call: Traced) -> nn.Module:
+def module_with(kernel: LiveKernel, call: TracedCall) -> nn.Module:
     """Return a copy of the traced module, with the same parameters, that computes by the kernel."""
     if call.module is None:
         layer: nn.Module = FunctionModule(call.function)
@@ -145,9 +146,9 @@ def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 class _Live:
-    """What a layer needs to compute by a kernel. A pickled layer is one of its own class again."""
+    """A kernel with the calls that it is for. A pickled layer is one of its own class again."""
 
-    def __init__(self, kernel: LiveKernel, call: Traced, layer: nn.Module) -> None:
+    def __init__(self, kernel: LiveKernel, call: TracedCall, layer: nn.Module) -> None:
         self.kernel, self.call = kernel, call
         paths = list(kernel.parameters.values())
         held = {path for path in paths if _is_held(layer, path)}
@@ -210,7 +211,7 @@ class _Live:
     def _say(self, why: str) -> None:
         if why not in self._said:
             self._said.add(why)
-            _LOG.warning("%s computes itself, because %s", self.call.title, why)
+            _LOG.warning("%s computes itself, because %s", self.call.name, why)
 
 
 def _is_held(layer: nn.Module, path: str) -> bool:
@@ -224,7 +225,7 @@ def _mode(layer: nn.Module) -> tuple[bool, ...]:
     return tuple(module.training for module in layer.modules())
 
 
-def _computes_alike_in_both_modes(call: Traced, layer: nn.Module) -> bool:
+def _computes_alike_in_both_modes(call: TracedCall, layer: nn.Module) -> bool:
     """Return True if training and evaluation mode make the same calls of torch."""
     if call.module is None:
         return True
@@ -232,7 +233,8 @@ def _computes_alike_in_both_modes(call: Traced, layer: nn.Module) -> bool:
     args, kwargs = call.arguments.filled(list(call.inputs.values()))
     try:
         codes = [
-            traced(layer.train(mode), args, kwargs).graph.python_code("self").src for mode in (True, False)
+            trace_call(layer.train(mode), args, kwargs).graph.python_code("self").src
+            for mode in (True, False)
         ]
     except UsageError:
         return False

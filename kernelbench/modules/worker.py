@@ -28,7 +28,7 @@ def named_module(text: str) -> tuple[str, str] | None:
     return match["where"], match["name"]
 
 
-def written_apart(
+def write_in_worker(
     where: str, name: str, inputs: Sequence[str], init: Sequence[str], folder: Path = Path()
 ) -> str:
     """Return the task file of a module. Raises UsageError, MissingPrerequisite."""
@@ -65,8 +65,9 @@ def written_apart(
 
 def serve(channel: Channel) -> None:
     """Worker entry: write one task file."""
-    from kernelwright.kernelbench.modules.located import drawn, located
-    from kernelwright.kernelbench.modules.traced import said, traced
+    from kernelwright.kernelbench.modules.call_graph import said
+    from kernelwright.kernelbench.modules.locating import draw, locate
+    from kernelwright.kernelbench.modules.tracing import trace_call
     from kernelwright.kernelbench.modules.writing import task_source
 
     message, _ = channel.receive_json()
@@ -75,9 +76,9 @@ def serve(channel: Channel) -> None:
     try:
         os.chdir(folder)
         specs = parse(message["inputs"])
-        function = located(message["where"], message["name"], message["init"], specs, folder)
-        given = drawn(specs)
-        answer = {"source": task_source(traced(function, given.args, given.kwargs), given.codes)}
+        function = locate(message["where"], message["name"], message["init"], specs, folder)
+        given = draw(specs)
+        answer = {"source": task_source(trace_call(function, given.args, given.kwargs), given.codes)}
     except (UsageError, MissingPrerequisite) as error:
         missing = isinstance(error, MissingPrerequisite)
         answer = {"message": error.message, "fix": error.fix, "missing": missing}

@@ -26,7 +26,7 @@ def parameter_like(tensor: Tensor, name: str) -> str:
 def buffer_like(tensor: Tensor, name: str) -> str:
     """Return code for a buffer: its own numbers, where they are few or follow a rule, else ones like them."""
     return _laid_out(
-        tensor, lambda value: _filled(value) or _ruled(value) or _mask(value) or _drawn(value, name)
+        tensor, lambda value: _filled(value) or _mask(value) or _ruled(value) or _drawn(value, name)
     )
 
 

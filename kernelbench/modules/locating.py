@@ -14,14 +14,14 @@ from torch import nn
 
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.machine import memory_bytes
+from kernelwright.kernelbench.modules.call_graph import said
 from kernelwright.kernelbench.modules.inputs import FLOATS, InputSpec
-from kernelwright.kernelbench.modules.traced import said
 
 _MOST_SHARE = 0.25  # of the machine's memory for a model's weights: there are copies of them
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnInputs:
     """Example inputs, with the code that draws each tensor among them."""
 
     args: tuple[Any, ...]
@@ -29,7 +29,7 @@ class Drawn:
     codes: tuple[str, ...]
 
 
-def drawn(specs: Sequence[InputSpec]) -> Drawn:
+def draw(specs: Sequence[InputSpec]) -> DrawnInputs:
     """Draw the inputs that were asked for."""
     torch.manual_seed(0)
     args, kwargs, codes = [], {}, []
@@ -42,7 +42,7 @@ def drawn(specs: Sequence[InputSpec]) -> Drawn:
             kwargs[spec.name] = value
         else:
             args.append(value)
-    return Drawn(tuple(args), kwargs, tuple(codes))
+    return DrawnInputs(tuple(args), kwargs, tuple(codes))
 
 
 def _code(spec: InputSpec) -> str:
@@ -55,7 +55,7 @@ def _code(spec: InputSpec) -> str:
     return f"torch.randint(0, {spec.limit}, {spec.shape}{dtype})"
 
 
-def located(where: str, name: str, init: Sequence[str], specs: Sequence[InputSpec], folder: Path) -> Any:
+def locate(where: str, name: str, init: Sequence[str], specs: Sequence[InputSpec], folder: Path) -> Any:
     """Return the module or function `name` of `where`, a file or an importable module, or of hf.
 
     Classes are constructed with `init`, "8" or "eps=1e-5", and set to evaluation mode, in the dtype of the
@@ -141,7 +141,7 @@ def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: s
         if init:
             raise UsageError(f"{name} is a module already", "leave out --init")
         return found
-    if not init and inspect.signature(found).parameters:
+    if not init and _takes_arguments(found):
         return found
     try:
         made = found(*args, **kwargs)
@@ -150,6 +150,13 @@ def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: s
     if not isinstance(made, nn.Module):
         raise UsageError(f"{name} was called with --init and returned no module", "leave out --init")
     return made
+
+
+def _takes_arguments(function: Any) -> bool:
+    try:
+        return bool(inspect.signature(function).parameters)
+    except ValueError:  # torch's own
+        return True
 
 
 def _arguments(init: Sequence[str], scope: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
