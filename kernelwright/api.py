@@ -44,7 +44,7 @@ from kernelwright.results.summary import best_attempt
 _Function: TypeAlias = nn.Module | Callable[..., Any]
 # Options of `run` that say what the arguments of `optimize` say, or what it does not do.
 _NO_OPTIONS = frozenset(
-    {"tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides"}
+    {"tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides", "precision"}
     | {"out", "resume", "replay", "dry_run", "as_json"}
 )
 
@@ -74,7 +74,11 @@ def optimize(
     source = task_source(call)
     asked = build(RunConfig, values)
     written = asked.tasks.model_copy(update={"written": ((task, source),)})
-    folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
+    folder = (
+        Path(out)
+        if out is not None
+        else Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{call.name.removeprefix('a ')}"
+    )
     shown = "progress" if progress else "nothing"
     output = asked.output.model_copy(update={"out": folder, "shown": shown})
     begun_by = f"kernelwright.optimize({call.name}, …)"
@@ -88,6 +92,10 @@ def _values(config: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, value in config.items():
         if name not in known:
+            if name == "precision":
+                raise UsageError(
+                    "optimize has no option precision", "cast module and inputs: module.bfloat16()"
+                )
             near = difflib.get_close_matches(name, known, 1)
             fix = (
                 f"did you mean {near[0]}?"

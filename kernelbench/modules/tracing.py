@@ -30,6 +30,7 @@ class TracedCall:
     inputs: dict[str, Tensor]  # by the names that forward has for them
     weights: dict[str, Tensor]  # parameters, buffers and other tensors that are read, by their path
     outputs: list[Tensor]
+    writes: tuple[str, ...] = ()  # names of inputs and buffers that the call changes
 
     @property
     def module(self) -> nn.Module | None:
@@ -51,8 +52,9 @@ def trace_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | N
         )
     _check_places(function, name, given)
     inputs = [each.detach().clone(memory_format=torch.preserve_format) for each in given]
-    with _as_it_was(function), torch.no_grad(), torch.random.fork_rng(devices=_gpus(given)):
-        called_args, called_kwargs = arguments.filled([each.clone() for each in inputs])
+    with _as_it_was(function) as written, torch.no_grad(), torch.random.fork_rng(devices=_gpus(given)):
+        own = [each.clone() for each in inputs]
+        called_args, called_kwargs = arguments.filled(own)
         torch.manual_seed(SEED)
         try:
             made = function(*called_args, **called_kwargs)
@@ -69,9 +71,18 @@ def trace_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | N
             raise UsageError(f"{name} returns no tensor", "return what it computes")
         graph, weights = call_graph(function, name, arguments, inputs)
     inputs_named = [node.name for node in graph.nodes if node.op == "placeholder"]
-    inputs_by_name = dict(zip(inputs_named, inputs, strict=True))
+    written += [n for n, before, now in zip(inputs_named, inputs, own, strict=True) if not _same(before, now)]
     return TracedCall(
-        name, _origin(function), function, graph, arguments, results, inputs_by_name, weights, outputs
+        name=name,
+        origin=_origin(function),
+        function=function,
+        graph=graph,
+        arguments=arguments,
+        results=results,
+        inputs=dict(zip(inputs_named, inputs, strict=True)),
+        weights=weights,
+        outputs=outputs,
+        writes=tuple(written),
     )
 
 
@@ -149,14 +160,20 @@ def _gpus(tensors: Sequence[Tensor]) -> list[int]:
 
 
 @contextmanager
-def _as_it_was(function: Any) -> Iterator[None]:
-    """Give the buffers of a module their numbers back: running statistics, say."""
-    buffers = list(function.buffers()) if isinstance(function, nn.Module) else []
-    before = [(buffer, buffer.clone()) for buffer in buffers]
+def _as_it_was(function: Any) -> Iterator[list[str]]:
+    """Give the buffers of a module their numbers back, running statistics say; yield the names of those."""
+    buffers = dict(function.named_buffers()) if isinstance(function, nn.Module) else {}
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    changed: list[str] = []
     try:
-        yield
+        yield changed
     finally:
         with torch.no_grad():
-            for buffer, value in before:
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
+            for name, buffer in buffers.items():
+                if not _same(buffer, before[name]):
+                    buffer.copy_(before[name])
+                    changed.append(name)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.nan_to_num(), other.nan_to_num())

@@ -124,12 +124,21 @@ def _imported(folder: Path, name: str) -> Any:
 
 
 def module_with(kernel: LiveKernel, call: TracedCall) -> nn.Module:
-    """Return a copy of the traced module, with the same parameters, that computes by the kernel."""
+    """Return a copy of the traced module, with the same parameters, that computes by the kernel.
+
+    Raises UsageError for one that does more than to return a result.
+    """
+    if call.writes:
+        raise UsageError(
+            f"{call.name} writes into {', '.join(call.writes)}, and kernels only return what they compute",
+            "give it in evaluation mode, or without that",
+        )
     if call.module is None:
         layer: nn.Module = FunctionModule(call.function)
     else:
         shared = {id(each): each for each in (*call.module.parameters(), *call.module.buffers())}
         layer = copy.deepcopy(call.module, shared)
+        _check_that_nothing_is_kept(call, layer)
     setattr(layer, _LIVE, _Live(kernel, call, layer))
     layer.forward = MethodType(forward, layer)  # so that a deep copy calls its own, and a pickle the class's
     return layer
@@ -162,7 +171,7 @@ class _Live:
             self._signature = None
         args, kwargs = call.arguments.filled(list(call.inputs.values()))
         self._arguments = CallForm.of(self._bound(args, kwargs))[0]
-        self._plain = all(call.arguments.is_tensor) and not kwargs and len(args) == len(call.inputs)
+        self._plain = not kwargs and all(isinstance(each, Tensor) for each in args)
         self._said: set[str] = set()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Live":
@@ -212,6 +221,16 @@ class _Live:
         if why not in self._said:
             self._said.add(why)
             _LOG.warning("%s computes itself, because %s", self.call.name, why)
+
+
+def _check_that_nothing_is_kept(call: TracedCall, layer: nn.Module) -> None:
+    """Raise UsageError for a module whose calls change its attributes."""
+    before = LayerSnapshot(layer, [])
+    args, kwargs = call.arguments.filled([each.clone() for each in call.inputs.values()])
+    with torch.no_grad(), torch.random.fork_rng():
+        layer(*args, **kwargs)
+    if why := before.changed():
+        raise UsageError(f"{call.name} keeps state between calls: {why}", "keep it outside of the module")
 
 
 def _is_held(layer: nn.Module, path: str) -> bool:
