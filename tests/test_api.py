@@ -146,4 +146,5 @@ def test_a_script_without_a_main_guard_optimizes_its_own_class(tmp_path: Path, h
         timeout=290,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("Task      module:NormSiLU\nVerdict   correct") and done.stderr == ""
+    assert done.stdout.startswith("Task      module:NormSiLU\nVerdict   correct")
+    assert all("computes itself, because x has shape (3, 256)" in line for line in done.stderr.splitlines())

@@ -161,13 +161,22 @@ def _gpus(tensors: Sequence[Tensor]) -> list[int]:
 
 @contextmanager
 def _as_it_was(function: Any) -> Iterator[list[str]]:
-    """Give the buffers of a module their numbers back, running statistics say; yield the names of those."""
+    """Give the buffers of a module their numbers back, running statistics say; yield the names of those.
+
+    Attributes get their values back, too: TorchDynamo may replace a dict by an equal one.
+    """
+    modules = list(function.modules()) if isinstance(function, nn.Module) else []
+    attributes = [dict(vars(module)) for module in modules]
     buffers = dict(function.named_buffers()) if isinstance(function, nn.Module) else {}
     before = {name: buffer.clone() for name, buffer in buffers.items()}
     changed: list[str] = []
     try:
         yield changed
     finally:
+        for module, values in zip(modules, attributes, strict=True):
+            for name in vars(module).keys() - values:
+                del vars(module)[name]
+            vars(module).update(values)
         with torch.no_grad():
             for name, buffer in buffers.items():
                 if not _same(buffer, before[name]):

@@ -94,6 +94,24 @@ def test_tracing_leaves_the_module_as_it_was() -> None:
     assert module.training and all(p.grad is None for p in module.parameters())
 
 
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.table = 0, {"by": 2.0}
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.table = {**self.table}
+        return x * self.table["by"]
+
+
+def test_tracing_leaves_attributes_as_they_were() -> None:
+    module = Counts()
+    table = module.table
+    trace_call(module, (torch.randn(4),))
+    assert module.calls == 0 and module.table is table
+
+
 def norm(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
