@@ -39,20 +39,27 @@ def run(config: RunConfig) -> int:
 
     Further options, of a model's endpoint: docs/options.md.
     """
+    return execute(config, shlex.join(["kernelwright", *sys.argv[1:]]))
+
+
+def execute(config: RunConfig, command: str) -> int:
+    """Do what a config says; `command` is what the run's record says that began it."""
     out = config.output.out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     if config.output.replay is not None:
         config.require_only("replay")
         return replay(config.output.replay, out, config.output.as_json)
     if config.output.dry_run:
         return _dry_run(config)
-    begun = _new(config, out) if config.output.resume is None else _resumed(config, config.output.resume)
+    begun = (
+        _new(config, out, command) if config.output.resume is None else _resumed(config, config.output.resume)
+    )
     with begun as (folder, database, evaluator, config, found):
         learned = _learned_if_readable(config)
         models = _models(config, database, evaluator, found)
         try:
             with (
                 ProfilingPool(evaluator, config.execution.workers, config.evaluation.profilers) as pool,
-                reported(folder, database, config.output.as_json) as progress,
+                reported(folder, database, config.output.as_json, config.output.shown) as progress,
                 _tracking(config, database, folder, evaluator, progress),
                 models or nullcontext(),
             ):
@@ -75,7 +82,7 @@ Begun = tuple[RunFolder, TrackedDatabase, LocalEvaluator, RunConfig, "Preflight 
 
 
 @contextmanager
-def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
+def _new(config: RunConfig, out: Path, command: str) -> Iterator[Begun]:
     """Begin a new run; its options are checked before anything is created."""
     config = config.resolved()
     config.check()
@@ -97,7 +104,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
             settings=config.record(),
             target=evaluator.target,
             environment=evaluator.sessions.environment,
-            command=shlex.join(["kernelwright", *sys.argv[1:]]),
+            command=command,
             tasks=tasks,
         ) as database,
     ):

@@ -26,6 +26,8 @@ from kernelwright.kernelbench.cli import (
     CheckFirst,
     CompileLimit,
     EffortName,
+    Init,
+    Inputs,
     Json,
     KernelbenchDir,
     Overrides,
@@ -48,6 +50,7 @@ _GPU_LANGUAGES = ("triton", "cuda")
 _SEEDS = ("builtin", "none")  # other ones are files
 # Sections and fields that may be given again with --resume, for they are not part of what a run is.
 _REVISABLE = frozenset({"budget", "execution", "learn_from", "as_json"})
+Shown = Literal["results", "progress", "nothing"]
 _OF_A_REPLAY = frozenset({"out", "as_json"})
 
 
@@ -66,15 +69,22 @@ class TaskOptions(Section):
 
     tasks: Annotated[
         tuple[str, ...],
-        typer.Argument(help="FILE.py, builtin:level1/softmax, kernelbench:2/40."),
+        typer.Argument(help="FILE.py, FILE.py:CLASS, builtin:level1/softmax, kernelbench:2/40."),
     ] = ()
+    inputs: Inputs = None
+    init: Init = None
     suite: Annotated[str | None, typer.Option(help="Suite: builtin:level1, or a list file.")] = None
     overrides: Overrides = None
     precision: CastTo = Precision.task
     kernelbench_dir: KernelbenchDir = None
+    written: tuple[tuple[str, str], ...] = ()  # ids and texts, of modules that the Python API was given
 
     def resolve(self, device: str) -> list[Task]:
         """Return the tasks of all names, for "cpu" or "cuda:0". Raises UsageError for an unknown name."""
+        if self.written:
+            return [
+                Task(id=name, level=0, source=text, precision=self.precision) for name, text in self.written
+            ]
         return sources.resolve(
             list(self.tasks),
             suite=self.suite,
@@ -82,6 +92,8 @@ class TaskOptions(Section):
             overrides=sources.from_words(self.overrides or []),
             precision=self.precision,
             device=device,
+            inputs=self.inputs or (),
+            init=self.init or (),
         )
 
 
@@ -312,6 +324,7 @@ class RunOutputOptions(Section):
         False
     )
     as_json: Json = False
+    shown: Shown = "results"  # the Python API returns the results
 
 
 class RunConfig(Section):

@@ -48,6 +48,14 @@ CastTo = Annotated[
     Precision,
     typer.Option("--precision", help="Precision of inputs and weights."),
 ]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="SIZES", help="Input of a module, as 8,128:bf16."),
+]
+Init = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[NAME=]X", help="Argument of its constructor."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Baselines = Annotated[
     list[str] | None,
@@ -212,9 +220,11 @@ def _unnoticed(mutations: MutationRecords) -> str:
 
 
 def evaluate(
-    task: Annotated[str, typer.Argument(help="A task: a path, builtin:level1/softmax or kernelbench:2/40.")],
+    task: Annotated[str, typer.Argument(help="A task: FILE.py, FILE.py:CLASS or builtin:level1/softmax.")],
     candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
     target: AnyTarget = "cpu",
+    inputs: Inputs = None,
+    init: Init = None,
     overrides: Overrides = None,
     precision: CastTo = Precision.task,
     baselines: Baselines = None,
@@ -241,7 +251,7 @@ def evaluate(
     )
     if sanitize is not None:
         protocol = protocol.model_copy(update={"sanitize": check_sanitizer(sanitize, device)})
-    chosen = one_task(task, overrides, precision, kernelbench_dir, device)
+    chosen = one_task(task, overrides, precision, kernelbench_dir, device, inputs, init)
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
     with start_evaluator(
@@ -262,6 +272,8 @@ def one_task(
     precision: Precision,
     kernelbench_dir: Path | None,
     device: str = "cpu",
+    inputs: Sequence[str] | None = None,
+    init: Sequence[str] | None = None,
 ) -> Task:
     """Return the task of this name, on this device. Raises UsageError if it does not name exactly one."""
     chosen = sources.resolve(
@@ -270,6 +282,8 @@ def one_task(
         overrides=sources.from_words(overrides or []),
         precision=precision,
         device=device,
+        inputs=inputs or (),
+        init=init or (),
     )
     if len(chosen) != 1:
         raise UsageError(f"'{name}' names {len(chosen)} tasks", "name one task; `run` takes several")

@@ -101,6 +101,11 @@ class Option:
         return next((found.choices for found in metadata if isinstance(found, OneOf)), ())
 
     @property
+    def several(self) -> bool:
+        """True if it may be given several times."""
+        return get_origin(_without_none(self.field.annotation)) in (tuple, list)
+
+    @property
     def help(self) -> str:
         """The help text of its declaration, with the choices and the default at its end."""
         text, default, shown = self.declared.help or "", self._default, self.declared.show_default
@@ -123,7 +128,7 @@ class Option:
             declared.rich_help_panel = self.section.capitalize()
         if choices := list(self.choices):
             declared.autocompletion = lambda: choices
-        if get_origin(kind) in (tuple, list):
+        if self.several:
             kind = list[str if choices else get_args(kind)[0]]  # type: ignore[misc]
             default = default or None
         elif choices:

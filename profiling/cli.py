@@ -16,6 +16,8 @@ from kernelwright.kernelbench.candidates import candidate_from_file
 from kernelwright.kernelbench.chips.occupancy import CHIPS
 from kernelwright.kernelbench.cli import (
     CastTo,
+    Init,
+    Inputs,
     Json,
     KernelbenchDir,
     Overrides,
@@ -114,6 +116,8 @@ def profile(
             help="Target: cpu, cuda:0 where there is a GPU, or a chip to only build for, such as sm_90."
         ),
     ] = "cpu",
+    inputs: Inputs = None,
+    init: Init = None,
     overrides: Overrides = None,
     precision: CastTo = Precision.task,
     simulate: Annotated[
@@ -148,7 +152,7 @@ def profile(
                 "leave out --roofline",
             )
     device = "cpu" if chip else check_target(target)
-    chosen = one_task(task, overrides, precision, kernelbench_dir, device)
+    chosen = one_task(task, overrides, precision, kernelbench_dir, device, inputs, init)
     proposed = candidate_from_file(candidate)
     with Referee.start(cache=cache_folder(), device=device) as evaluator:
         if roofline is not None and not evaluator.work(chosen).flops:

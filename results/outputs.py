@@ -11,11 +11,14 @@ from kernelwright.results.summary import Summary, best_attempt
 def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
     """Write summary.json, report.html and best/<task>.py, the last for tasks with a correct kernel.
 
-    If a baseline is faster, best/<task>.py holds that, and best/<task>.kernel.py the kernel. Raises
-    StorageError if the folder cannot be written; the database is not changed.
+    Tasks that were written for a module are in tasks/<task>.py. If a baseline is faster, best/<task>.py holds
+    that, and best/<task>.kernel.py the kernel. Raises StorageError if the folder cannot be written; the
+    database is not changed.
     """
     report = RunReport.read(database)
     for task in report.tasks:
+        if task.task.id.startswith("module:"):
+            folder.write(folder.path / "tasks" / f"{task.task.slug}.py", task.task.source)
         best = best_attempt(report.attempts[task.task.id])
         if best is None:
             continue

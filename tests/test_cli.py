@@ -40,12 +40,12 @@ SURFACE = {
     "tasks": {"--suite", "--audit", "--mutations", "--memory", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
-        "--hot", "--server", "--effort", "--sanitize", "--check-first", "--kernelbench-dir", "--json"
+        "--hot", "--server", "--effort", "--sanitize", "--check-first", "--kernelbench-dir", "--json", "--input", "--init"
     },
-    "profile": {"task", "candidate", "--target", "--set", "--precision", "--simulate", "--roofline", "--kernelbench-dir", "--json"},
+    "profile": {"task", "candidate", "--target", "--input", "--init", "--set", "--precision", "--simulate", "--roofline", "--kernelbench-dir", "--json"},
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
-        "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
+        "tasks", "--input", "--init", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
         "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--seed", "--repairs",
         "--max-usd", "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
@@ -55,7 +55,8 @@ SURFACE = {
         "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
     },
     "compile": {
-        "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",
+        "task", "--language", "--schedule", "--dump", "--out", "--input", "--init", "--set", "--precision",
+        "--kernelbench-dir",
     },
     "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
@@ -63,7 +64,7 @@ SURFACE = {
         "run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--inside", "--where-faster",
         "--licence", "--set", "--kernelbench-dir", "--json", "--config",
     },
-    "gradient": {"task", "--out", "--forward", "--saved", "--set", "--precision", "--kernelbench-dir"},
+    "gradient": {"task", "--out", "--forward", "--saved", "--input", "--init", "--set", "--precision", "--kernelbench-dir"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "serve scripted": {"tasks", "--port", "--latency", "--kernelbench-dir"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},

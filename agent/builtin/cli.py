@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal
-from kernelwright.kernelbench.cli import CastTo, KernelbenchDir, Overrides, one_task
+from kernelwright.kernelbench.cli import CastTo, Init, Inputs, KernelbenchDir, Overrides, one_task
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import Limits
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -28,6 +28,8 @@ def compile_task(
         bool, typer.Option("--dump", help="Print every form of the task on the way to its kernels.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the candidate to this file.")] = None,
+    inputs: Inputs = None,
+    init: Init = None,
     overrides: Overrides = None,
     precision: CastTo = Precision.task,
     kernelbench_dir: KernelbenchDir = None,
@@ -44,7 +46,7 @@ def compile_task(
     if language not in LANGUAGES:
         raise UsageError(f"invalid language: {language}", f"use one of {', '.join(LANGUAGES)}")
     chosen = Schedule.from_dict({**LANGUAGES[language].defaults, **knobs})
-    one = one_task(task, overrides, precision, kernelbench_dir)
+    one = one_task(task, overrides, precision, kernelbench_dir, inputs=inputs, init=init)
     forms = Dump()
     source = None
     try:

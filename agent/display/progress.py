@@ -6,7 +6,7 @@ line for each event, and one of the status a minute.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from kernelwright.agent.config import RunConfig
+from kernelwright.agent.config import RunConfig, Shown
 from kernelwright.agent.display.status import RunStatus
 from kernelwright.results.outputs import write_outputs
 from kernelwright.results.report.closing import closing_lines
@@ -97,13 +97,17 @@ def opening_line(config: RunConfig, url: str | None, tasks: int, folder: Path) -
 
 
 @contextmanager
-def reported(folder: RunFolder, database: RunDatabase, as_json: bool) -> Iterator[RunProgress]:
+def reported(
+    folder: RunFolder, database: RunDatabase, as_json: bool, shown: Shown = "results"
+) -> Iterator[RunProgress]:
     """Show progress in the block; then print the results, which are written even if the block raises."""
     try:
-        with _shown() as progress:
+        with nullcontext(RunProgress()) if shown == "nothing" else _shown() as progress:
             yield progress
     finally:
         summary = write_outputs(folder, database)
+    if shown != "results":
+        return
     report = RunReport.read(database)
     complete = all(entry.state is not TaskState.pending for entry in database.tasks())
     if as_json:

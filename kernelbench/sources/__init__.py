@@ -1,9 +1,12 @@
 """Sources of tasks: the built-in suite, a KernelBench checkout, its Hugging Face dataset, any file.
 
-A task is text here. Nothing in this package imports or runs task code, and nothing imports torch. A name
+A task is text here. Nothing in this package imports or runs task code, and nothing imports torch: the task
+of a module is written in a worker (`kernelbench.modules`). A name
 stands for one task or for many:
 
     path/to/task.py                         a file in KernelBench format
+    path/to/layers.py:Block                 a class or function of any file, which becomes such a file;
+    package.module:Block  hf:llama          of a package, or a model of transformers
     path/to/list.txt                        a name a line, `#` comments, `set key=value …` after a name
     builtin  builtin:level1                 the built-in suite, one of its levels,
     builtin:level1/softmax  …/*norm*        one task, all whose name fits

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import TaskError, UnknownTaskError, UsageError
+from kernelwright.kernelbench.modules.worker import named_module, write_in_worker
 from kernelwright.kernelbench.records import Precision, Task
 from kernelwright.kernelbench.sources import builtin, checkout, hub
 from kernelwright.kernelbench.sources.entry import Entry, from_file, read_text
@@ -31,6 +32,8 @@ def resolve(
     precision: Precision = Precision.task,
     suite: str | None = None,
     device: str = "cpu",
+    inputs: Sequence[str] = (),
+    init: Sequence[str] = (),
 ) -> list[Task]:
     """Return the tasks that the names (forms: see the package) and the suite mean, each once, in order.
 
@@ -39,6 +42,7 @@ def resolve(
     value set by a list file. Where `device` is a GPU ("cuda:0"), a task of the built-in suite has its
     constants for that (tasks/gpu_sizes.toml) below both. A task keeps its id whatever is set in it, and
     `Task.overrides` says what is. `kernelbench_dir` falls back to the environment's KERNELBENCH_DIR.
+    `inputs`, such as "8,128:bf16", and `init` are of modules that a name means, whose task files are written.
 
     Raises `UnknownTaskError` for an unknown name, `TaskError` for a file that is not a task, `UsageError` for
     an override that is not a literal or fits no task, and for one id that would mean two different tasks,
@@ -49,10 +53,15 @@ def resolve(
         raise UsageError(
             "no task is given", "name a task, e.g. builtin:level1/softmax, or use --suite builtin"
         )
-    library = TaskLibrary(kernelbench_dir)
+    library = TaskLibrary(kernelbench_dir, tuple(inputs), tuple(init))
     found = [each for name in wanted for each in library.find(name)]
     where = found[0].entry.where if len(found) == 1 else f"the {len(found)} tasks"
     given = distribute([each.source for each in found], overrides or {}, where)
+    if (inputs or init) and not library.wrote:
+        raise UsageError(
+            f"{'--input' if inputs else '--init'} is for a module, and {where} has inputs of its own",
+            "leave it out, or name a class: FILE.py:CLASS",
+        )
     sizes = {} if device == "cpu" else builtin.gpu_sizes()
     tasks: dict[str, Task] = {}
     for each, own in zip(found, given, strict=True):
@@ -68,11 +77,14 @@ class TaskLibrary:
     """Finder of entries by name; a suite is listed once and kept for the next name."""
 
     kernelbench_dir: Path | None
+    inputs: tuple[str, ...] = ()  # of modules
+    init: tuple[str, ...] = ()
+    wrote: bool = False  # whether there was a module
     shelves: dict[str, list[Entry]] = field(default_factory=dict)
 
     def find(self, name: str, folder: Path = Path(), lists: tuple[Path, ...] = ()) -> list[FoundTask]:
         """Return the tasks a name means; relative paths start at `folder`, within the list files `lists`."""
-        entries = self._of_suite(name)
+        entries = self._of_module(name, folder) or self._of_suite(name)
         if entries is None:
             path = folder / Path(name).expanduser()
             if path.suffix == ".txt":
@@ -81,6 +93,14 @@ class TaskLibrary:
                 raise self._no_file(name, path)
             entries = [from_file(path)]
         return [FoundTask(entry, _read(entry), {}) for entry in entries]
+
+    def _of_module(self, name: str, folder: Path) -> list[Entry] | None:
+        if (module := named_module(name)) is None:
+            return None
+        self.wrote = True
+        text = write_in_worker(*module, self.inputs, self.init, folder)
+        where = Path(module[0]).stem if module[0].endswith(".py") else module[0]
+        return [Entry(f"module:{where}.{module[1]}", 0, module[1], text=text)]
 
     def _of_suite(self, name: str) -> list[Entry] | None:
         suite, _, rest = name.partition(":")

@@ -65,9 +65,15 @@ def _check_model(scope: ModuleScope, where: str) -> None:
                 f"{where} defines ModelNew but no Model: it is a candidate, not a task",
                 "give the file with the reference Model",
             )
-        raise TaskError(
-            f"{where} defines no class Model", "add `class Model(torch.nn.Module)` with a forward method"
-        )
+        modules = [
+            name
+            for name, found in scope.definitions.items()
+            if isinstance(found, ast.ClassDef) and _has_forward(scope, found, frozenset())
+        ]
+        fix = "add `class Model(torch.nn.Module)` with a forward method"
+        if modules and where.endswith(".py"):
+            fix = f"name a class and its inputs: {where}:{modules[0]} --input 8,128,256"
+        raise TaskError(f"{where} defines no class Model", fix)
     is_function = isinstance(scope.definitions.get("Model"), ast.FunctionDef | ast.AsyncFunctionDef)
     if is_function and "Model" not in scope.assignments:
         raise TaskError(f"{where}: Model is a function", "make it a class derived from torch.nn.Module")

@@ -1,35 +1,59 @@
 """`examine` in a separate process, which imports the verified kernel."""
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.records import Candidate, Record, Task
+
+
+class _Request(Record):
+    task: Task
+    candidate: Candidate
+    fresh: bool
 
 
 def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
     """Examine a kernel for a package, see `examine.examined`. Raises UsageError."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
-    ):
-        try:
-            return pool.submit(partial(_examine, task, candidate, Path(folder), fresh)).result()
-        except BrokenProcessPool:
+    request = _Request(task=task, candidate=candidate, fresh=fresh).model_dump_json()
+    with tempfile.TemporaryDirectory() as folder:
+        # Not multiprocessing, which would run the caller's script again.
+        command = [sys.executable, "-P", "-m", "kernelwright.results.dropin.apart", folder]
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, input=request, capture_output=True, text=True, env=os.environ | path)
+        answer = Path(folder) / "answer.json"
+        if not answer.exists():
+            last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
             raise UsageError(
-                f"the kernel of {task.id} crashed the process that called it",
+                f"the kernel of {task.id} crashed the process that called it ({last})",
                 "export kernels that call their C++ through kernelwright.jit",
-            ) from None
+            )
+        found = json.loads(answer.read_text())
+    if "error" in found:
+        raise UsageError(*found["error"])
+    from kernelwright.results.dropin.examine import Examined
+
+    return Examined.model_validate(found["examined"])
 
 
-def _examine(task: Task, candidate: Candidate, folder: Path, fresh: bool) -> Any:
+def _examine(folder: Path) -> None:
     from kernelwright.results.dropin.examine import examined
 
     warnings.simplefilter("ignore")
-    return examined(task, candidate, folder, fresh)
+    request = _Request.model_validate_json(sys.stdin.read())
+    try:
+        found = examined(request.task, request.candidate, folder, request.fresh)
+        answer: dict[str, Any] = {"examined": found.model_dump(mode="json")}
+    except UsageError as error:
+        answer = {"error": [error.message, error.fix]}
+    (folder / "answer.json").write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    _examine(Path(sys.argv[1]))

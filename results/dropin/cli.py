@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.kernelbench.cli import CastTo, Json, KernelbenchDir, Overrides, one_task
+from kernelwright.kernelbench.cli import CastTo, Init, Inputs, Json, KernelbenchDir, Overrides, one_task
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.options import Section, command
 from kernelwright.kernelbench.records import Precision
@@ -143,6 +143,8 @@ def gradient(
             "products, which would take long to compute again, and sums."
         ),
     ] = None,
+    inputs: Inputs = None,
+    init: Init = None,
     overrides: Overrides = None,
     precision: CastTo = Precision.task,
     kernelbench_dir: KernelbenchDir = None,
@@ -154,7 +156,8 @@ def gradient(
     if forward == out:
         raise UsageError(f"--out and --forward are both {out}", "use two different files")
     way = "activations" if forward else "saved" if saved else "recompute"
-    texts = gradient_tasks(one_task(task, overrides, precision, kernelbench_dir), way)
+    chosen = one_task(task, overrides, precision, kernelbench_dir, inputs=inputs, init=init)
+    texts = gradient_tasks(chosen, way)
     for file, text in zip([out, forward] if forward else [out], texts, strict=False):
         try:
             write_atomically(file, text)

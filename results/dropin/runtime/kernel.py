@@ -172,7 +172,7 @@ class DropInKernel:
         self.operator = known or define(name, self.arguments, self.outputs, self._compute)
         if not (backward := words["backward"]):
             return
-        compute = _Loaded(import_module(f"{module}.backward"), [], 0)
+        compute = Loaded(import_module(f"{module}.backward"), [], 0)
         wanted = [each for each in self.arguments if each.dtype.is_floating_point]
         saves = [Argument.read(each) for each in backward["saves"]]
         forms = {each.name: each for each in (*self.arguments, *self.outputs, *saves)}
@@ -195,11 +195,11 @@ class DropInKernel:
         self.training = existing(f"{name}_training")
 
     def _loaded(self, module: str) -> Compute:
-        loaded = _Loaded(import_module(module), list(self.parameters), len(self.inputs))
+        loaded = Loaded(import_module(module), list(self.parameters), len(self.inputs))
         return guarded(loaded) if self.under_autocast else loaded
 
 
-class _Loaded:
+class Loaded:
     """`ModelNew` of a file, called with weights that are passed to each call."""
 
     def __init__(self, module: ModuleType, weights: Sequence[str], inputs: int) -> None:

@@ -1,0 +1,201 @@
+"""Text of the task file of a traced call."""
+
+import builtins
+import keyword
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.evaluator.reference.task_format import described
+from kernelwright.kernelbench.modules.call_graph import said
+from kernelwright.kernelbench.modules.tensor_code import buffer_like, input_like, parameter_like
+from kernelwright.kernelbench.modules.tracing import SEED, TracedCall
+
+_WIDTH = 100
+
+
+def task_source(call: TracedCall, inputs: Sequence[str] = (), name: str = "Model") -> str:
+    """Return a file in KernelBench's format whose `Model` computes what this call does.
+
+    `inputs`: code that draws each input, where it is known better than by the numbers of the example. Raises
+    UsageError where the call cannot be written down, or what was written computes something else.
+    """
+    code, imports = _forward(call)
+    drawn = list(inputs) or [input_like(tensor, f"the input {name}") for name, tensor in call.inputs.items()]
+    parts = [
+        f'"""{_heading(call)}\n"""',
+        "\n".join(["import torch", *imports, "from torch import nn"]),
+        f"class {name}(nn.Module):\n{textwrap.indent(_constructor(call) + code, '    ')}",
+        f"def get_inputs():\n{_returned(drawn)}",
+        "def get_init_inputs():\n    return []",
+    ]
+    source = f"{parts[0]}\n\n{parts[1]}\n\n\n" + "\n\n\n".join(parts[2:]) + "\n"
+    _check(call, source, name)
+    return source
+
+
+def _heading(call: TracedCall) -> str:
+    inputs = ", ".join(f"{name}: {described([tensor])}" for name, tensor in call.inputs.items())
+    constants = [c for c, t in zip(call.arguments.constants, call.arguments.is_tensor, strict=True) if not t]
+    fixed = f" Further arguments are {described(constants)}." if constants else ""
+    origin = f" of {call.origin}" if call.origin else ""
+    about = f"{call.name}{origin}, for {inputs}.{fixed}"
+    how = (
+        "Traced by kernelwright: forward holds the torch calls that were made for such inputs. Weights have "
+        "the shapes and dtypes of the module's, and numbers like them."
+    )
+    return "\n\n".join(
+        textwrap.fill(each, _WIDTH) for each in (about.replace("\\", "/").replace('"', "'"), how)
+    )
+
+
+def _returned(values: Sequence[str]) -> str:
+    line = f"    return [{', '.join(values)}]"
+    if len(line) <= _WIDTH:
+        return line
+    return "    return [\n" + "".join(f"        {value},\n" for value in values) + "    ]"
+
+
+def _constructor(call: TracedCall) -> str:
+    """Return the constructor, which makes the weights under the names that the module has for them."""
+    if not call.weights:
+        return ""
+    lists, made = _lists(call.weights), {""}
+    lines = ["def __init__(self):", "    super().__init__()"]
+    for path, tensor in call.weights.items():
+        *parents, name = path.split(".")
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UsageError(f"the name of {path} is no Python name", "rename it")
+        for place in range(len(parents)):
+            holder = ".".join(parents[: place + 1])
+            if holder not in made:
+                made.add(holder)
+                if ".".join(parents[:place]) not in lists:
+                    lines.append(f"    {_made(holder, lists, call.weights)}")
+        holder = _attribute(".".join(parents), lists) if parents else "self"
+        if isinstance(tensor, nn.Parameter):
+            frozen = "" if tensor.requires_grad else ", requires_grad=False"
+            lines.append(f"    {holder}.{name} = nn.Parameter({parameter_like(tensor, path)}{frozen})")
+        else:
+            lines.append(f'    {holder}.register_buffer("{name}", {buffer_like(tensor, path)})')
+    return "\n".join(lines) + "\n\n"
+
+
+def _made(path: str, lists: Collection[str], weights: Iterable[str]) -> str:
+    """Return the statement that makes a module which only holds others, or weights."""
+    parent, _, name = path.rpartition(".")
+    holder = _attribute(parent, lists) if parent else "self"
+    made = "nn.Module()"
+    if path in lists:
+        count = len(
+            {
+                weight.removeprefix(f"{path}.").partition(".")[0]
+                for weight in weights
+                if weight.startswith(f"{path}.")
+            }
+        )
+        made = f"nn.ModuleList(nn.Module() for _ in range({count}))"
+    return f"{holder}.{name} = {made}" if name.isidentifier() else f'{holder}.add_module("{name}", {made})'
+
+
+def _forward(call: TracedCall) -> tuple[str, list[str]]:
+    """Return the code of forward, and the imports that it needs beside torch."""
+    written = call.graph.python_code("self")
+    weights = {node.name: node.target for node in call.graph.find_nodes(op="get_attr")}
+    lists = _lists(call.weights)
+    lines = [f"def forward(self, {', '.join(call.inputs)}):"]
+    for line in written.src.strip().splitlines()[1:]:
+        line = re.sub(r"; +(\w+ = )+None$", "", line).strip()  # memory is freed when forward ends
+        result, equals, code = line.partition(" = ")
+        if not equals:
+            result, code = "", line
+        if not code or result in weights:
+            continue
+        code = re.sub(r"\b(\w+) = ", r"\1=", code)
+        code = re.sub(
+            r"(?<![.\w])\w+", lambda m: _attribute(weights[m[0]], lists) if m[0] in weights else m[0], code
+        )
+        lines.append(f"    {result.partition(' :')[0]}{equals}{code}")
+    used = set(re.findall(r"(?<![.\w])\w+\b(?!=)", "\n".join(lines[1:])))
+    imports = {_import(name, value) for name, value in written.globals.items() if name in used}
+    return "\n".join(lines), sorted(imports - {"import torch", ""})
+
+
+def _lists(paths: Iterable[str]) -> set[str]:
+    """Return the paths of those modules whose parts are numbered from 0."""
+    children: dict[str, dict[str, None]] = {}
+    for path in paths:
+        parts = path.split(".")
+        for place, part in enumerate(parts):
+            children.setdefault(".".join(parts[:place]), {})[part] = None
+    return {
+        path for path, names in children.items() if path and list(names) == [*map(str, range(len(names)))]
+    }
+
+
+def _attribute(path: str, lists: Collection[str]) -> str:
+    """Return the expression for what has this path in self."""
+    found, *parts = "self", *path.split(".")
+    for place, part in enumerate(parts):
+        if ".".join(parts[:place]) in lists:
+            found += f"[{part}]"
+        else:
+            found = f"{found}.{part}" if part.isidentifier() else f'getattr({found}, "{part}")'
+    return found
+
+
+def _import(name: str, value: Any) -> str:
+    """Return the statement that gives a name its value. Raises UsageError if that is code of the user's."""
+    known = {
+        "inf": "from math import inf",
+        "nan": "from math import nan",
+        "device": "from torch import device",
+    }
+    if name in known:
+        return known[name]
+    if getattr(builtins, name, None) is value:
+        return ""
+    if isinstance(value, ModuleType) and value.__name__ == name:
+        return f"import {name}"
+    where, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if where in ("math", "operator", "builtins", "_operator") or str(where).startswith("torch"):
+        return f"from {where} import {own} as {name}"
+    raise UsageError(
+        f"it calls {own or name} of {where}, which is no code of torch", "pass the part without it"
+    )
+
+
+def _check(call: TracedCall, source: str, name: str) -> None:
+    """Run what was written with the module's own weights: it must give what the module gave."""
+    scope: dict[str, Any] = {"__name__": "task"}
+    try:
+        exec(compile(source, "task.py", "exec"), scope)
+        device = next(iter(call.inputs.values())).device
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            model = scope[name](*scope["get_init_inputs"]()).to(device)
+            held = dict(model.named_parameters()) | dict(model.named_buffers())
+            for path, tensor in call.weights.items():
+                held[path].copy_(tensor)
+            torch.manual_seed(SEED)
+            made = model(*(tensor.clone() for tensor in call.inputs.values()))
+            scope["get_inputs"]()
+    except Exception as error:
+        raise UsageError(
+            f"{call.name} cannot be written as a task: {said(error)}", "write a task file"
+        ) from error
+    made = made if isinstance(made, tuple) else (made,)
+    for ours, theirs in zip(made, call.outputs, strict=True):
+        try:
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+        except AssertionError as error:
+            raise UsageError(
+                f"{call.name} gives other numbers when it is called again: {said(error).partition(': ')[2]}",
+                "make it deterministic, by .eval() say",
+            ) from error
