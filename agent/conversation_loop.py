@@ -100,7 +100,7 @@ class ConversationLoop(TaskLoop):
                 raise
             return f"the endpoint refuses to go on with the conversation: {error}"
         except BudgetSpent as spent:
-            if not any(attempt.candidate.author == self.talks.author for attempt in tried):
+            if not tried:
                 raise
             return str(spent)
 

@@ -60,7 +60,7 @@ class TaskLoop:
         except ShareSpent:
             pass
         except BudgetSpent as spent:
-            if not len(rounds_of(tried)):
+            if not tried:
                 raise
             return str(spent)
         return None

@@ -98,7 +98,7 @@ class Audited:
 
     @property
     def verdicts(self) -> Counter[tuple[str, str]]:
-        """How often each verdict was given on each kind of file that a model gave."""
+        """Number of times that each verdict was given on each kind of file."""
         found = Counter[tuple[str, str]]()
         for attempt in (each for attempts in self.attempts.values() for each in attempts):
             number = _NUMBER.search(attempt.candidate.source)

@@ -19,7 +19,7 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, OperatorCost
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt
 from tests.helpers.anywhere import TARGET
-from tests.helpers.model_runs import KERNEL, Pool, carried_out, judged, says
+from tests.helpers.model_runs import KERNEL, ONE_CALL_USD, Better, Pool, carried_out, judged, says
 
 SEED = Candidate(source=KERNEL.format("1.5"), language="cpp", author="builtin")
 NO_SEED = Candidate(
@@ -94,6 +94,20 @@ def test_a_run_begins_with_the_builtin_coder_s_kernel_and_never_ends_below_it(
     assert "speedup = 1.5" not in afresh and "from scratch" in afresh and "| 0 | builtin | correct" in afresh
     assert SEED.source.strip() in advised and "# Advice on the file of round 0" in advised
     assert len(coder.judged) == 1
+
+
+def test_a_seed_is_confirmed_where_no_round_can_be_paid_for(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script = Better()
+    assert carried_out(
+        database, endpoint, 3, SeededPool(), rounds=9, seed="builtin", max_usd=ONE_CALL_USD / 2
+    )
+    tried = {task.task.id: database.attempts(task.task.id) for task in database.tasks()}
+    assert all(attempts[-1].confirms for attempts in tried.values())
+    seeds_alone = [name for name, attempts in tried.items() if len(attempts) == 2]
+    assert len(seeds_alone) == 2 and len(endpoint.requests) == 1
+    assert {task.stop_reason for task in database.tasks()} == {"$0.0003 are spent"}
 
 
 def test_prompts_tell_eager_s_operators_and_what_torch_compile_takes(
