@@ -259,19 +259,26 @@ class Outcome:
         return (
             self.search,
             f"{len(epochs)}: {', '.join(f'{number} × {name}' for name, number in killed.items())}",
-            ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in said.items() if number),
+            ", ".join(f"{number} {_IN_WORDS.get(name, name)}" for name, number in said.items() if number),
             str(len(given)),
             str(spoilt),
             f"${summary.usd:.3f} of ${limits.usd:g}",
             f"${least:.3f} to ${most:.3f}",
             str(audited.lost),
-            f"{audited.evaluations} of {limits.evaluations or 'any'}",
+            f"{audited.evaluations}" + (f" of {limits.evaluations}" if limits.evaluations else ""),
             str(sum(map(len, audited.attempts.values()))),
             str(len(self.faults)),
             f"{sum(epoch.seconds for epoch in epochs) / 60:.0f}",
         )
 
 
+_IN_WORDS = {
+    "even": "not distinguishable",
+    "reference": "slower",
+    "not_own": "without kernels of its own",
+    "not_correct": "without a right kernel",
+    "not_tried": "not begun",
+}
 _CHECKED = (
     "Checked are, by [run_audit.py](../../../benchmarks/agent/run_audit.py):",
     "",
