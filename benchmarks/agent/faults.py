@@ -31,6 +31,7 @@ from benchmarks.publishing import CPU, log, made_by, table
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.llm.endpoint.fake_endpoint import FakeEndpoint
 from kernelwright.agent.llm.endpoint.scripted_model import files_of
+from kernelwright.agent.replay import differences
 from kernelwright.agent.spending.budget import SpendingLimits
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
@@ -38,7 +39,7 @@ from kernelwright.kernelbench.evaluator import Limits
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.folder import write_atomically
+from kernelwright.results.store.folder import RunFolder, write_atomically
 from kernelwright.results.summary import summarize
 
 _FOLDER = Path("runs") / "bench-faults"
@@ -220,8 +221,15 @@ _WORDS = (
 
 
 def _replayed(folder: Path, name: str) -> list[str]:
-    """Return what is wrong with the replay of a run."""
+    """Return what is wrong with the replay of a run, which is made unless it is there."""
     replay = folder / f"{name}-replay"
+    if RunFolder(replay).holds_run:
+        with (
+            RunDatabase.open(folder / name, read_only=True) as recorded,
+            RunDatabase.open(replay) as replayed,
+        ):
+            if not differences(recorded, replayed):
+                return []
     shutil.rmtree(replay, ignore_errors=True)
     command = ["run", "--replay", str(folder / name), "--out", str(replay)]
     found = subprocess.run(
