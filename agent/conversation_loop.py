@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.llm.coder import objection
-from kernelwright.agent.llm.conversation import Conversation, Conversations
+from kernelwright.agent.llm.conversation import REFUSED, Conversation, Conversations
 from kernelwright.agent.llm.endpoint.tool_calls import ToolCall
 from kernelwright.agent.llm.model import ModelRefused, ReplyUnusable
 from kernelwright.agent.llm.prompting import examples, notes, outcome
@@ -43,6 +43,7 @@ from kernelwright.profiling.tables import described
 
 _MOST_CALLS = 8  # of one answer
 _MOST_WITHOUT_CALLS = 3  # answers in a row
+_MOST_IN_VAIN = 8  # answers in a row, of which no call can be carried out
 _MOST_TOLD = 30_000  # characters of one answer to a call
 _CALL_A_TOOL = "That called no tool. Call one: measure a file, or submit to end the task."
 
@@ -80,7 +81,9 @@ class ConversationLoop(TaskLoop):
         timed = self._timed(tried)
         try:
             while True:
-                if (reason := self._ended(task, tried)) is not None:
+                if (reason := self._spent(task)) is not None:
+                    if not tried:
+                        raise BudgetSpent(reason)
                     return reason
                 step = self.rules.step(task, tried)
                 if isinstance(step, Stop):
@@ -96,7 +99,7 @@ class ConversationLoop(TaskLoop):
                 raise
             return f"the endpoint refuses to go on with the conversation: {error}"
         except BudgetSpent as spent:
-            if not self._asked(tried):
+            if not tried:
                 raise
             return str(spent)
 
@@ -106,9 +109,6 @@ class ConversationLoop(TaskLoop):
     def finish(self, task: Task, tried: Sequence[Attempt], reason: str) -> str:
         self._conversations.pop(task.id, None)
         return super().finish(task, tried, reason)
-
-    def _asked(self, tried: Sequence[Attempt]) -> bool:
-        return any(attempt.candidate.author == self.talks.author for attempt in tried)
 
     def _turn(self, task: Task, tried: list[Attempt]) -> str | None:
         """Have the model answer, and carry its calls out; returns why the task ends."""
@@ -129,6 +129,8 @@ class ConversationLoop(TaskLoop):
         if talk.without_calls >= _MOST_WITHOUT_CALLS:
             never = "" if talk.has_called else "; if the model has no tools, use --search refine"
             return f"{_MOST_WITHOUT_CALLS} answers in a row called no tool{never}"
+        if talk.in_vain >= _MOST_IN_VAIN and reason is None:
+            return f"no call of {_MOST_IN_VAIN} answers in a row could be carried out"
         return reason
 
     def _left(self, task: Task, tried: Sequence[Attempt], answers: int) -> str:
@@ -151,7 +153,7 @@ class ConversationLoop(TaskLoop):
                 try:
                     text, ended = self._answer(task, tried, each)
                 except (InvalidCall, BudgetSpent) as error:
-                    text, ended = f"Not done: {error}.", None
+                    text, ended = f"{REFUSED}{error}.", None
                 answers.append(text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}\n[cut]")
                 reason = reason or ended
         return answers, reason

@@ -43,9 +43,11 @@ class TaskLoop:
 
         Returns why there is no further step; None if there may be. Where a share of the budget is spent, the
         step ends early. Raises TaskError when the task itself does not work, a ModelError when a model does
-        not, BudgetSpent when nothing could be tried but a seed.
+        not, BudgetSpent when nothing could be tried.
         """
-        if (reason := self._ended(task, tried)) is not None:
+        if (reason := self._spent(task)) is not None:
+            if not tried:
+                raise BudgetSpent(reason)
             return reason
         try:
             self._repair(task, tried)
@@ -58,7 +60,7 @@ class TaskLoop:
         except ShareSpent:
             pass
         except BudgetSpent as spent:
-            if not self._asked(tried):
+            if not tried:
                 raise
             return str(spent)
         return None
@@ -93,17 +95,6 @@ class TaskLoop:
                     refusal = refusal or spent
         if refusal is not None:
             raise refusal
-
-    def _asked(self, tried: Sequence[Attempt]) -> bool:
-        """Return True if a history has more than a seed; if not, its task is left for when there is more."""
-        return len(rounds_of(tried)) > 0
-
-    def _ended(self, task: Task, tried: Sequence[Attempt]) -> str | None:
-        """Return why no more steps are taken. Raises BudgetSpent where that leaves the task for later."""
-        reason = self._spent(task)
-        if reason is not None and (not tried or (self.out_of_time(task) and not self._asked(tried))):
-            raise BudgetSpent(reason)
-        return reason
 
     def _spent(self, task: Task) -> str | None:
         """Return why nothing more may be tried on a task now; None if something may."""

@@ -143,7 +143,8 @@ class Run:
         """Take the next step of a task; if there is none, confirm its winner and record that it is done."""
         task, tried = turn.open.task, turn.open.tried
         if (reason := self._not_begun(task, tried)) is not None:
-            self.progress.say(f"{task.id}: not begun, {reason}")
+            paid = self.models is not None and self.models.budget.spent_on(task.id).tokens > 0
+            self.progress.say(f"{task.id}: {'left for --resume: ' if paid else 'not begun, '}{reason}")
             return TurnOutcome.left
         try:
             if not tried:

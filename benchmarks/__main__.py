@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.agent import feedback, knobs, scheduling, spending
+from benchmarks.agent import faults, feedback, knobs, scheduling, spending
 from benchmarks.compiler import (
     draw,
     emulated,
@@ -38,7 +38,20 @@ from kernelwright.kernelbench.sources.checkout import VARIABLE
 # In the order in which `all` runs them: `verification` and `summary` read what `suite` measures.
 WITHOUT_CHECKOUT = (
     *(aa, efforts, guards, turnaround, layers, disturbance, throughput, scheduling, rejections, mutations),
-    *(suite, verification, summary, plot, first, fusion, feedback, profiles, wrapper, kernels, emulated),
+    *(
+        suite,
+        verification,
+        summary,
+        plot,
+        first,
+        fusion,
+        feedback,
+        profiles,
+        wrapper,
+        kernels,
+        emulated,
+        faults,
+    ),
 )
 # Need a checkout of KernelBench, runs that are named, or a commit.
 OTHERS = (draw, upstream, fitting, knobs, regression, spending)

@@ -40,6 +40,7 @@ from kernelwright.kernelbench.records import Language, Task
 from kernelwright.results.store.records import LlmCall
 
 ROLE = "agent"
+REFUSED = "Not done: "  # how the answer to a call begins that cannot be carried out
 _KEPT = 0.5  # of the limit of tokens, that a conversation is shortened to
 _HEAD = 2  # messages
 _NO_TOOLS = re.compile(r"\btools?\b|tool[_-]|function[ _-]call", re.IGNORECASE)
@@ -70,6 +71,16 @@ class Conversation:
         count = 0
         for turn in reversed(self.turns):
             if turn[0].tool_calls:
+                break
+            count += 1
+        return count
+
+    @property
+    def in_vain(self) -> int:
+        """The number of answers in a row, the last ones, of which no call was carried out."""
+        count = 0
+        for turn in reversed(self.turns):
+            if not all(message.content.startswith(REFUSED) for message in turn[1:]):
                 break
             count += 1
         return count

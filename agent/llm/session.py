@@ -21,7 +21,7 @@ from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Language, Record, Target, Task
 from kernelwright.profiling.selection import Selection
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import LlmCall
+from kernelwright.results.store.records import LlmCall, TaskState
 
 if TYPE_CHECKING:
     from kernelwright.agent.llm.endpoint.client import OpenAIModel
@@ -136,7 +136,8 @@ class ModelSession:
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
         """Create a session that replays the answers of a run, without asking or paying for any."""
         budget = Budget(Prices({}), SpendingLimits(), SpendingLimits())
-        return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None)
+        done = {entry.task.id for entry in recorded.tasks() if entry.state is TaskState.done}
+        return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls(), done), budget, None)
 
     def coder(
         self, evaluator: ProfilingEvaluator, memory: LessonMemory | None, language: Language

@@ -3,12 +3,12 @@
 A missing answer is requested, within the budget, and stored before anybody sees it. One that is cut at the
 length of a reply is requested once more with twice that length, which the model then has for good; where the
 share of its task is spent, with the task's next step. Calls that failed are stored too, and repeated when a
-run is resumed. `ReplayedModel` asks nobody: it returns the
-answers of a run, and the failures that no answer followed.
+run is resumed. `ReplayedModel` asks nobody: it returns the answers of a run, and the failures that ended
+something.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -18,6 +18,7 @@ from kernelwright.agent.llm.conversation import ROLE
 from kernelwright.agent.llm.model import (
     ChatModel,
     Completion,
+    ModelAbsent,
     ModelCall,
     ModelError,
     ModelRefused,
@@ -145,7 +146,9 @@ class StoredModel:
 class ReplayedModel:
     """A ChatModel that has only the answers of a run."""
 
-    def __init__(self, calls: Iterable[LlmCall]) -> None:
+    def __init__(self, calls: Iterable[LlmCall], done: Collection[str] = ()) -> None:
+        """`done`: tasks that the run has ended, whichever of their calls failed before it was resumed."""
+        self._done = done
         self._calls: dict[str, list[LlmCall]] = {}
         self._answers: dict[str, Completion | ModelError] = {}
         # What tools answer holds dollars and minutes, so an answer in a conversation is known by its place.
@@ -170,7 +173,8 @@ class ReplayedModel:
             answer = self._turns.get((call.task, call.sample))
         else:
             answer = self._answers.get(call.sha256)
-        if answer is None:
+        left = isinstance(answer, ModelAbsent) and call.task in self._done
+        if answer is None or left:
             raise BudgetSpent("the replayed run has no further calls")
         if isinstance(answer, ModelError):
             raise answer

@@ -24,6 +24,7 @@ def test_every_module_is_a_command_or_serves_one() -> None:
     folders = ("evaluator", "compiler", "agent", "export")
     modules = {path.stem for folder in folders for path in (ROOT / "benchmarks" / folder).glob("*.py")}
     helpers = {"__init__", "accuracy", "naive_timer", "slow_build", "schedules", "strategies", "stand_ins"}
+    helpers |= {"faulty_model", "killed_runs", "run_audit", "brief_timing"}
     assert modules - helpers == {name_of(benchmark) for benchmark in BENCHMARKS}
 
 

@@ -119,7 +119,14 @@ class Pool:
         )  # fmt: skip
 
 
-def execute(database: RunDatabase, base_url: str, pool: Pool, seed: str = "", **options: Any) -> bool:
+def execute(
+    database: RunDatabase,
+    base_url: str,
+    pool: Pool,
+    seed: str = "",
+    progress: RunProgress | None = None,
+    **options: Any,
+) -> bool:
     """Run the task, or go on with it, with this file as a seed; whether it could be done."""
     database.add_task(TASK)
     asked = {
@@ -131,7 +138,7 @@ def execute(database: RunDatabase, base_url: str, pool: Pool, seed: str = "", **
     assert roles is not None
     terms = config.terms(Endpoint(base_url=base_url, backoff_s=0.01, patience_s=20.0))
     with ModelSession.asking(roles, terms, database, pool.timing_lock) as models:
-        return Run(config, database, pool, models, progress=RunProgress()).execute()  # type: ignore[arg-type]
+        return Run(config, database, pool, models, progress=progress or RunProgress()).execute()  # type: ignore[arg-type]
 
 
 def opened(folder: Path) -> RunDatabase:

@@ -134,7 +134,8 @@ class Heard(RunProgress):
     """Keeps what is said."""
 
     def __init__(self, lines: list[str] | None) -> None:
-        self.say = (lines if lines is not None else []).append  # type: ignore[method-assign]
+        self.lines = lines if lines is not None else []
+        self.say = self.lines.append  # type: ignore[method-assign]
 
 
 class Watched(Heard):

@@ -224,6 +224,10 @@ class OpenAIModel:
             what = f"the stream broke off: {type(error).__name__} {error}"
             raise BrokenOffError(what, answer.usage) from None
         requests.opens_no_thought |= answer.opens_no_thought
+        if completion.tool_calls and not completion.text and "tools" not in body:
+            # A tool that nobody offered: what the model gives it is the answer.
+            told = "\n".join(call.function.arguments for call in completion.tool_calls)
+            return completion.model_copy(update={"text": told, "tool_calls": ()})
         return completion
 
 

@@ -20,7 +20,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reply:
-    """A completion, streamed in pieces. With `breaks_after` the connection ends after so many chunks."""
+    """A completion, streamed in pieces.
+
+    With `breaks_after` the connection ends after so many chunks, and `stalls_s` of silence.
+    """
 
     text: str
     reasoning: str = ""
@@ -32,7 +35,9 @@ class Reply:
     pause_s: float = 0.0  # before each chunk
     latency_s: float = 0.0  # before the first
     breaks_after: int | None = None
+    stalls_s: float = 0.0
     calls: tuple[tuple[str, dict[str, Any] | str], ...] = ()  # of tools: the name and the arguments
+    call_id: str = "call-{}"
     chunks: tuple[dict[str, Any], ...] = ()  # instead of those of the above
     is_ended: bool = True  # with [DONE]
 
@@ -114,6 +119,7 @@ class FakeEndpoint:
                 self._headers(200, "text/event-stream")
                 for number, chunk in enumerate(_chunks(answer)):
                     if number == answer.breaks_after:
+                        time.sleep(answer.stalls_s)
                         return
                     time.sleep(answer.pause_s)
                     self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
@@ -167,7 +173,8 @@ def _chunks(answer: Reply) -> Iterator[dict[str, Any]]:
     for index, (name, arguments) in enumerate(answer.calls):
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         function: dict[str, str] = {"name": name, "arguments": ""}
-        yield chunk({"tool_calls": [{"index": index, "id": f"call-{index}", "function": function}]})
+        called = {"index": index, "id": answer.call_id.format(index), "function": function}
+        yield chunk({"tool_calls": [called]})
         for piece in _split(text, answer.pieces):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     if answer.finish is not None:

@@ -26,8 +26,8 @@ from kernelwright.kernelbench.evaluator import Limits
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.records import Task
 
-_TASK = re.compile(r"^# The task: (\S+)$", re.MULTILINE)
-_FILE = re.compile(r"^File (\d+)\.", re.MULTILINE)
+TASK = re.compile(r"^# The task: (\S+)$", re.MULTILINE)
+FILE = re.compile(r"^File (\d+)\.", re.MULTILINE)
 _METRIC = re.compile(r"^- (\S+) = (\S+) ", re.MULTILINE)
 _SEED = 20  # of the other schedules
 _OTHERS = 8
@@ -42,7 +42,7 @@ class ScriptedModel:
         self._lock = threading.Lock()
         self._requests: Counter[str] = Counter()  # by task
         with WorkerPool(threads=1, cache=cache, limits=Limits()) as pool:
-            self._files = {task.id: _files(task, trace(pool, task)) for task in tasks}
+            self._files = {task.id: files_of(task, trace(pool, task)) for task in tasks}
 
     def restart(self) -> None:
         """Begin again with the first file of each task."""
@@ -53,18 +53,18 @@ class ScriptedModel:
         if '{"ready": true}' in user:  # a preflight
             return Reply('{"ready": true}')
         if "tools" in body:
-            task = _TASK.search(user)
+            task = TASK.search(user)
             if task is not None and task[1] in self._files:
-                told = [int(n) for m in body["messages"] for n in _FILE.findall(m["content"] or "")]
+                told = [int(n) for m in body["messages"] for n in FILE.findall(m["content"] or "")]
                 calls = self._next_calls(task[1], told[-1] if told else 0)
                 return Reply("", calls=calls, pieces=self._pieces, pause_s=self._latency_s / self._pieces)
         # The judge's prompts name the keys of the JSON that they ask for; the coder's has none.
         if "critical_issue" in system:
-            text = json.dumps(_CORRECTION)
+            text = json.dumps(CORRECTION)
         elif "predicted_gain" in system:
-            text = json.dumps(_advice(user))
+            text = json.dumps(advice_on(user))
         else:
-            task = _TASK.search(user)
+            task = TASK.search(user)
             if task is None or task[1] not in self._files:
                 return ErrorResponse(400, f"there are kernels for {', '.join(self._files)} alone")
             text = f"```python\n{self._next_file(task[1])}```\n"
@@ -96,8 +96,12 @@ class ScriptedModel:
         return self._files[task][number % len(self._files[task])]
 
 
-def _files(task: Task, graph: graphs.Graph) -> list[str]:
-    """Candidate files for a task, in the order in which they are submitted."""
+def files_of(task: Task, graph: graphs.Graph) -> list[str]:
+    """Return candidate files for a task, in the order in which they are submitted.
+
+    A plain schedule, one that does not compile, the default, a wrong one, and others; one alone where the
+    builtin coder has no kernels.
+    """
     coder = BuiltinCoder(lambda _: graph)
     first = coder.propose(task, [], None)
     if first.language != "cpp":
@@ -123,14 +127,15 @@ def _files(task: Task, graph: graphs.Graph) -> list[str]:
     return list(dict.fromkeys([written(**plain), uncompiled, first.source, wrong, *others]))
 
 
-_CORRECTION = {
+CORRECTION = {
     "critical_issue": "the file was broken",
     "why": "on purpose",
     "minimal_fix": "submit it as it was written",
 }
 
 
-def _advice(prompt: str) -> dict[str, object]:
+def advice_on(prompt: str) -> dict[str, object]:
+    """Return valid advice, which rests on a metric in the judge's prompt."""
     metrics = dict(_METRIC.findall(prompt))
     name = "bandwidth_share"
     evidence = [{"metric": name, "value": float(metrics[name])}] if name in metrics else []

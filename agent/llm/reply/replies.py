@@ -27,6 +27,7 @@ _STATEMENT = re.compile(r"^(import \w|from [\w.]+ import|def \w+\(|class \w+.*:)
 _KERNEL = re.compile(r'extern\s+"C"|__global__|#include')
 _KERNEL_BEGINS = re.compile(r"#|//|/\*|extern|__global__|template|static|using|namespace")
 _TAG = re.compile(r"^[ \t]*</?(?:code|answer|file|python|solution|kernel)>[ \t]*$", re.MULTILINE)
+_MOST_WORDS = 200  # characters of a reply without any code, that are quoted
 _MOST_STARTS = 50  # lines at which an unfenced file could begin
 _MOST_CUTS = 8  # of an unfenced file, to find where it ends
 # What editors and web pages make of a file's characters, none of which Python reads.
@@ -72,7 +73,7 @@ def candidate_source(reply: str, parent: str | None = None) -> str:
     kernels = _kernels(rest, blocks)
     if kernels and not any("ModelNew" in file.source for file in files):
         return _spliced(kernels, parent)
-    raise ReplyUnusable(_fault(files))
+    raise ReplyUnusable(_fault(files) + ("" if blocks else _instead(rest)))
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,12 @@ def _fault(files: Sequence[_File]) -> str:
     if any(file.tree is not None and _defines(file.tree, "Model") for file in files):
         return "the reply has no Python file that defines class ModelNew; it defines Model: call it ModelNew"
     return "the reply has no Python file that defines class ModelNew"
+
+
+def _instead(answer: str) -> str:
+    """Return the words that a model has in place of a file, such as a refusal; "" if they are many."""
+    words = " ".join(answer.split())
+    return f"; it says: {words}" if len(words) <= _MOST_WORDS else ""
 
 
 def _checked(source: str, what: str) -> str:

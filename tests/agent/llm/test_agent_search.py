@@ -19,6 +19,7 @@ from kernelwright.results.report.rounds import calls_by_round
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall, TaskState
 from tests.helpers.conversing import TASK, Pool, execute, file, opened
+from tests.helpers.model_runs import Heard
 
 ONE_CALL_USD = (100 * 2.0 + 50 * 8.0) / 1e6  # as the server counts, at the price of the model
 
@@ -235,6 +236,19 @@ def test_answers_without_a_call_are_asked_for_one_and_three_in_a_row_end_the_tas
     assert verdicts(database) == ["correct", "correct"]
 
 
+def test_calls_that_cannot_be_carried_out_end_the_task_in_the_end(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    """Also where the run goes on in the middle of them."""
+    fruitless, looking = calling(("submit", {})), calling(("read_notes", {"topic": "rules"}))
+    answers = [*[fruitless] * 5, looking, *[fruitless] * 4, ErrorResponse(402, "no credit"), *[fruitless] * 9]
+    endpoint.say(*answers)
+    assert not execute(database, endpoint.base_url, Pool())
+    assert execute(database, endpoint.base_url, Pool())
+    assert database.tasks()[0].stop_reason == "no call of 8 answers in a row could be carried out"
+    assert len(endpoint.requests) == 6 + 4 + 1 + 4
+
+
 def test_a_model_that_never_calls_a_tool_is_said_to_have_none(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
@@ -287,6 +301,17 @@ def test_dollars_that_are_used_up_in_the_middle_end_the_task_with_its_winner(
     assert verdicts(database) == ["correct"] * 5
     assert database.tasks()[0].stop_reason == "$0.0021 are spent on this task"
     assert "Budget: $0.00 of $0.00 spent;" in told(endpoint.requests[1])[0]
+
+
+def test_a_task_that_was_paid_for_is_not_said_not_to_have_begun(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.say(calling(("submit", {})))
+    for limit in ("0.0012", "0.0012"):
+        heard = Heard(None)
+        assert not execute(database, endpoint.base_url, Pool(), progress=heard, max_usd=limit)
+        assert heard.lines == [f"{TASK.id}: left for --resume: $0.0012 are spent"]
+    assert len(endpoint.requests) == 2
 
 
 def test_rounds_are_the_files_that_are_timed_and_turns_all_answers(

@@ -18,6 +18,7 @@ from kernelwright.agent.llm.model import (
     ModelRefused,
     Sampling,
 )
+from kernelwright.agent.llm.reply.replies import candidate_source
 from kernelwright.agent.llm.toolbox import tools
 from tests.helpers.model_calls import call, completed, in_turn, many
 
@@ -253,6 +254,14 @@ def test_a_web_page_is_no_model(endpoint: FakeEndpoint) -> None:
 def test_a_model_s_own_words_of_refusal_are_its_answer(endpoint: FakeEndpoint) -> None:
     endpoint.say(Reply("", chunks=(chunk({"content": None, "refusal": "I cannot help."}), chunk({}, "stop"))))
     assert completed(endpoint).text == "I cannot help."
+
+
+def test_the_arguments_of_a_tool_that_nobody_offered_are_the_answer(endpoint: FakeEndpoint) -> None:
+    given = {"code": "class ModelNew: ..."}
+    endpoint.say(Reply("", calls=(("python", given),)))
+    answer = completed(endpoint)
+    assert json.loads(answer.text) == given and not answer.tool_calls
+    assert candidate_source(answer.text).strip() == given["code"]
 
 
 def test_an_endpoint_that_answers_nothing_is_unusable_at_once(endpoint: FakeEndpoint) -> None:

@@ -213,7 +213,8 @@ def test_a_kernel_with_quotes_and_backslashes_survives() -> None:
     [
         ("", "empty"),
         ("   \n", "empty"),
-        ("I cannot help with that.", "no Python file"),
+        ("I cannot\nhelp with that.", "no Python file.*; it says: I cannot help with that."),
+        ("I would rather not. " * 20, "ModelNew$"),
         (fenced("import torch\nx = 1"), "no Python file that defines class ModelNew"),
         (fenced("class ModelNew(nn.Module:\n    pass"), "not valid Python.*line 1"),
         (fenced("import torch\nclass ModelNew:\n  def f(self):\n   return (1"), "not valid Python"),

@@ -19,7 +19,7 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, OperatorCost
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt, TaskState
 from tests.helpers.anywhere import TARGET
-from tests.helpers.model_runs import KERNEL, Pool, carried_out, judged, says
+from tests.helpers.model_runs import KERNEL, ONE_CALL_USD, Better, Pool, carried_out, judged, says
 
 SEED = Candidate(source=KERNEL.format("1.5"), language="cpp", author="builtin")
 NO_SEED = Candidate(
@@ -96,6 +96,20 @@ def test_a_run_begins_with_the_builtin_coder_s_kernel_and_never_ends_below_it(
     assert len(coder.judged) == 1
 
 
+def test_a_seed_is_confirmed_where_no_round_can_be_paid_for(
+    endpoint: FakeEndpoint, database: RunDatabase
+) -> None:
+    endpoint.script = Better()
+    assert carried_out(
+        database, endpoint, 3, SeededPool(), rounds=9, seed="builtin", max_usd=ONE_CALL_USD / 2
+    )
+    tried = {task.task.id: database.attempts(task.task.id) for task in database.tasks()}
+    assert all(attempts[-1].confirms for attempts in tried.values())
+    seeds_alone = [name for name, attempts in tried.items() if len(attempts) == 2]
+    assert len(seeds_alone) == 2 and len(endpoint.requests) == 1
+    assert {task.stop_reason for task in database.tasks()} == {"$0.0003 are spent"}
+
+
 def test_prompts_tell_eager_s_operators_and_what_torch_compile_takes(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
@@ -147,7 +161,7 @@ def test_a_task_that_the_money_did_not_reach_is_left_with_its_seed_for_later(
 
 
 @pytest.mark.parametrize("search", ["refine", "agent"])
-def test_a_task_whose_time_is_over_before_a_model_is_asked_is_left_with_its_seed_for_later(
+def test_a_task_whose_time_is_over_before_a_model_is_asked_ends_with_its_seed(
     search: str, endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     """As where the dollars are spent. The seed takes 0.3 s, and the run has 0.18."""
@@ -155,10 +169,10 @@ def test_a_task_whose_time_is_over_before_a_model_is_asked_is_left_with_its_seed
     pool = SeededPool()
     pool.seconds = 0.3
     options = {"rounds": 1, "seed": "builtin", "search": search, "max_minutes": 0.003}
-    assert not carried_out(database, endpoint, pool=pool, **options)
-    assert coder.asked == [] and told(database) == [("seed", "correct")]
+    assert carried_out(database, endpoint, pool=pool, **options)
+    assert coder.asked == [] and told(database) == [("seed", "correct"), ("seed", "correct")]
     [entry] = database.tasks()
-    assert entry.state is TaskState.pending and not database.llm_calls()
+    assert entry.state is TaskState.done and "minutes" in entry.stop_reason and not database.llm_calls()
 
 
 @pytest.mark.parametrize("search", ["beam", "best-of-n", "evolve"])

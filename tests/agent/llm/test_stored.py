@@ -133,6 +133,10 @@ def test_a_run_is_replayed_with_its_failures(database: RunDatabase) -> None:
         ask(replayed, call("d"))
     with pytest.raises(BudgetSpent, match="no further"):
         ask(replayed, call("c"))
+    # It was resumed, and ended for another reason: nothing is to wait for the call.
+    [task] = {record.task for record in database.llm_calls()} - {None}
+    with pytest.raises(BudgetSpent, match="no further"):
+        ask(ReplayedModel(database.llm_calls(), done={str(task)}), call("d"))
 
 
 class Limited:
