@@ -285,7 +285,7 @@ _IN_WORDS = {
     "reference": "slower",
     "not_own": "without kernels of its own",
     "not_correct": "without a right kernel",
-    "not_tried": "not begun",
+    "not_tried": "without an attempt",
 }
 _CHECKED = (
     "Checked are, by [run_audit.py](../../../benchmarks/agent/run_audit.py):",
