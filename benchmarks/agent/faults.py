@@ -111,7 +111,7 @@ _NO_SEED = ("--seed", "none", "--all-tasks")
 
 
 @dataclass(frozen=True)
-class Way:
+class FaultySetup:
     """A search, the limits of its run, and the parameter that its endpoint refuses."""
 
     options: tuple[str, ...]
@@ -130,14 +130,14 @@ class Way:
         return (*self.options, "--rounds", str(self.rounds), *(word for pair in given for word in pair))
 
 
-_WAYS = {
-    "refine": Way((), SpendingLimits(usd=1.2, minutes=60), 3, "temperature"),
-    "best-of-n": Way(_NO_SEED, SpendingLimits(usd=0.8, evaluations=45), 3, "max_tokens"),
-    "beam": Way(
+_SETUPS = {
+    "refine": FaultySetup((), SpendingLimits(usd=1.2, minutes=60), 3, "temperature"),
+    "best-of-n": FaultySetup(_NO_SEED, SpendingLimits(usd=0.8, evaluations=45), 3, "max_tokens"),
+    "beam": FaultySetup(
         (*_NO_SEED, "--beam-width", "2"), SpendingLimits(usd=0.7, evaluations=60), 4, "response_format"
     ),
-    "evolve": Way(("--islands", "2"), SpendingLimits(usd=2.0, evaluations=70), 4, "reasoning_effort"),
-    "agent": Way((), SpendingLimits(usd=2.0, evaluations=80), 3, "stream_options"),
+    "evolve": FaultySetup(("--islands", "2"), SpendingLimits(usd=2.0, evaluations=70), 4, "reasoning_effort"),
+    "agent": FaultySetup((), SpendingLimits(usd=2.0, evaluations=80), 3, "stream_options"),
 }
 
 
@@ -150,7 +150,7 @@ def run(
     folder = _FOLDER / f"{seed}-{kills}-{rate:g}"
     words, files = written(folder)
     found = []
-    for name in search or list(_WAYS):
+    for name in search or list(_SETUPS):
         found.append(audited_run(name, folder, words, files, seed, kills, rate))
     if not search:
         _publish(found)
@@ -186,17 +186,17 @@ def audited_run(
     seed: int,
     kills: int,
     rate: float,
-) -> "Outcome":
+) -> "AuditedSearch":
     """Make the run of a search, or finish it, and audit it."""
-    way, out = _WAYS[name], folder / name
-    model = FaultyModel(files, folder / f"{name}.jsonl", seed, rate, way.refuses, _SILENCE_S)
+    setup, out = _SETUPS[name], folder / name
+    model = FaultyModel(files, folder / f"{name}.jsonl", seed, rate, setup.refuses, _SILENCE_S)
     words = [
-        *tasks, "--coder", "llm", "--model", "faulty", "--search", name, *way.words, *_WORDS,
+        *tasks, "--coder", "llm", "--model", "faulty", "--search", name, *setup.words, *_WORDS,
         "--price", "/".join(f"{price:g}" for price in _PRICES),
         "--tasks-at-once", str(_TASKS_AT_ONCE), "--workers", "2",
         "--silence-limit", f"{_SILENCE_S:g}", "--reply-tokens", str(_REPLY_TOKENS),
     ]  # fmt: skip
-    planned = Kill.some(kills, seed + list(_WAYS).index(name))
+    planned = Kill.some(kills, seed + list(_SETUPS).index(name))
     model.outages[kills] = range(20, 32)
     with FakeEndpoint().serving() as endpoint:
         endpoint.script = model
@@ -204,13 +204,13 @@ def audited_run(
         environment.pop("OPENAI_API_KEY", None)
         done = carried_out(words, environment, out, model, planned, folder / f"{name}.json")
     audited = Audited(
-        out, model.given, done, way.limits, way.rounds, _PRICES,
-        _TASKS_AT_ONCE * max(2, way.rounds), "file:fails", _FAILURE,
+        out, model.given, done, setup.limits, setup.rounds, _PRICES,
+        _TASKS_AT_ONCE * max(2, setup.rounds), "file:fails", _FAILURE,
     )  # fmt: skip
     faults = [*audited.faults(), *_replayed(folder, name)]
     for fault in faults:
         log(f"{name}: {fault}")
-    return Outcome(name, way, audited, tuple(faults))
+    return AuditedSearch(name, setup, audited, tuple(faults))
 
 
 # Temperature and effort are there to be refused.
@@ -239,11 +239,11 @@ def _replayed(folder: Path, name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AuditedSearch:
     """A run and what is wrong with it."""
 
     search: str
-    way: Way
+    setup: FaultySetup
     audited: Audited
     faults: tuple[str, ...]
 
@@ -258,7 +258,7 @@ class Outcome:
         said["not_tried"] -= failed
         given = [each for each in audited.given if each.role != "preflight"]
         spoilt = sum(bool(each.fault) for each in audited.given)
-        limits, epochs = self.way.limits, audited.run.epochs
+        limits, epochs = self.setup.limits, audited.run.epochs
         least, most = (
             audited.usd(*(sum(tokens[i] for tokens in each) for i in (0, 1)))
             for each in ([one.least for one in audited.given], [one.most for one in audited.given])
@@ -285,7 +285,7 @@ _IN_WORDS = {
     "reference": "slower",
     "not_own": "without kernels of its own",
     "not_correct": "without a right kernel",
-    "not_tried": "not begun",
+    "not_tried": "without an attempt",
 }
 _CHECKED = (
     "Checked are, by [run_audit.py](../../../benchmarks/agent/run_audit.py):",
@@ -299,7 +299,7 @@ _CHECKED = (
 )
 
 
-def _publish(found: Sequence[Outcome]) -> None:
+def _publish(found: Sequence[AuditedSearch]) -> None:
     with RunDatabase.open(found[0].audited.folder, read_only=True) as database:
         machine = database.run.target.fingerprint
     faults = Counter(each.fault for one in found for each in one.audited.given if each.fault)
