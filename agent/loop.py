@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kernelwright.agent.attempts import next_step, repeated, written
-from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Recorder, SeedSource
+from kernelwright.agent.protocols import (
+    PARTS,
+    Attempt,
+    Coder,
+    NoCandidate,
+    ProfilingEvaluator,
+    Recorder,
+    SeedSource,
+)
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Request, Search, Stop, best_of, rounds_of, wrong_ceiling
 from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, ShareSpent
@@ -33,9 +41,14 @@ class TaskLoop:
     repairs: Repairs | None = None
     first: Measurement = SEARCHED  # until something is timed; of later ones `SEARCHED`
 
-    def begin(self, task: Task, tried: list[Attempt]) -> None:
-        """Append the seed of a task that has not begun. Raises NoSeed, and what `advance` does."""
-        if self.seed is not None and not tried:
+    def begin(self, task: Task, tried: list[Attempt], put_together: Candidate | None = None) -> None:
+        """Append the seeds of a task that has not begun. Raises NoSeed, and what `advance` does.
+
+        `put_together`: from its parts; the seed's own comes after it.
+        """
+        if put_together is not None and repeated(put_together, tried) is None:
+            tried.append(self._attempt(task, tried, None, lambda: put_together))
+        if self.seed is not None and all(attempt.candidate.author == PARTS for attempt in tried):
             tried.append(self._attempt(task, tried, None, partial(self.seed, task)))
 
     def advance(self, task: Task, tried: list[Attempt], most: int | None = None) -> str | None:
@@ -60,7 +73,7 @@ class TaskLoop:
         except ShareSpent:
             pass
         except BudgetSpent as spent:
-            if not len(rounds_of(tried)):
+            if not len(rounds_of(tried)) and not any(each.candidate.author == PARTS for each in tried):
                 raise
             return str(spent)
         return None

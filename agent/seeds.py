@@ -4,7 +4,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.agent.protocols import Coder, NoSeed
+from kernelwright.agent.protocols import Coder, NoSeed, SeedSource
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.parsing import parsed
@@ -28,11 +28,14 @@ class BuiltinSeed:
 
 @dataclass(frozen=True)
 class FileSeed:
-    """A kernel that the user has."""
+    """A kernel that the user has; parts of its task begin with another seed."""
 
     source: str
+    of_parts: SeedSource | None = None
 
     def __call__(self, task: Task) -> Candidate:
+        if task.part is not None and self.of_parts is not None:
+            return self.of_parts(task)
         language = language_of(self.source)
         return Candidate(source=self.source, language=language, author="file", origin="seed")
 
