@@ -41,25 +41,26 @@ def assembled(reference: str, parts: Sequence[PlacedPart]) -> tuple[str, dict[st
     Raises NotRenamed if the reference itself cannot be a part of a file.
     """
     taken = dict(_LEFT)
-    futures: dict[str, None] = {}
     if (own := names_of(reference).get("torch", "torch")) != "torch":
         raise NotRenamed(f"its name torch is {own}")
     taken |= names_of(reference)
-    whole = _body(reference, futures, _INPUTS)
+    whole, futures = _body(reference, _INPUTS)
     placed, files, left = [], [], {}
     for part in parts:
         try:
-            names = names_of(part.source)
+            own, said = _body(part.source, _INPUTS)
+            names = names_of(own)
             new = {
                 name: _free(f"{name}_{part.name}", {*taken, *names})
                 for name, what in names.items()
                 if name in taken and (not what or taken[name] != what)
             }
-            text = _body(renamed(part.source, new), futures)
+            text = renamed(own, new)
         except (NotRenamed, SyntaxError, ValueError, RecursionError) as error:
             left[part.name] = str(error)
             continue
         taken |= {new.get(name, name): what for name, what in names.items()}
+        futures |= said
         files.append(text)
         placed.append((new["ModelNew"], part))
     text = template("assembled.py", Path(__file__).parent / "templates").render(
@@ -72,12 +73,13 @@ def _free(name: str, taken: set[str]) -> str:
     return next(each for n in range(len(taken) + 1) if (each := f"{name}{n or ''}") not in taken)
 
 
-def _body(source: str, futures: dict[str, None], dropped: Sequence[str] = ()) -> str:
-    """Return the text of a file without the imports from `__future__`, which are noted, and some functions.
+def _body(source: str, dropped: Sequence[str]) -> tuple[str, dict[str, None]]:
+    """Return the text of a file without some functions, and what it imports from `__future__`.
 
     Its docstring becomes a comment.
     """
     lines = source.removeprefix("\ufeff").splitlines()
+    futures: dict[str, None] = {}
     for position, node in reversed(list(enumerate(parsed(source).body))):
         end = node.end_lineno
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
@@ -89,4 +91,4 @@ def _body(source: str, futures: dict[str, None], dropped: Sequence[str] = ()) ->
         elif position == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             said = str(node.value.value).strip().splitlines()
             lines[node.lineno - 1 : end] = [f"# {line}".rstrip() for line in said]
-    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip()
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip() + "\n", futures

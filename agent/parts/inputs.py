@@ -55,7 +55,7 @@ def _values(value: Tensor, size: str) -> str | None:
         return f"torch.randint({int(least)}, {int(most) + 1}, ({size},))"
     values = value.double()
     if least == most:
-        return f"torch.full(({size},), {least:.6g})"
+        return f"torch.full(({size},), {float(least)!r})"
     deviation, mean = values.std().item(), values.mean().item()
     if least >= 0:
         zeros = (value == 0).double().mean().item()

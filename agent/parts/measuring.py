@@ -5,10 +5,12 @@ A part is taken only if the whole with the part's own `Model` in its places give
 
 import hashlib
 import inspect
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,9 @@ from kernelwright.kernelbench.evaluator.reference.loading import (
 )
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, inputs_of
 
-_REPEATS = 5  # calls, of which the quickest counts for each submodule
-_LONGEST_S = 10.0  # for all of these
+# Calls, of whose shares of the time the medians count, and the seconds that all of these take.
+_LEAST_CALLS, _MOST_CALLS = 5, 100
+_LEAST_S, _MOST_S = 1.0, 10.0
 
 
 @dataclass
@@ -82,10 +85,11 @@ class Submodules:
         """Return the parts that can be cut, the most expensive first, as arguments of `CutPart`."""
         for inputs in self.inputs:
             self._record(inputs)
-        began = time.perf_counter()
-        for _ in range(_REPEATS):
+        began = time.monotonic()
+        for number in range(1, _MOST_CALLS + 1):
             self._time()
-            if time.perf_counter() - began > _LONGEST_S:
+            took_s = time.monotonic() - began
+            if took_s > _MOST_S or (number >= _LEAST_CALLS and took_s > _LEAST_S):
                 break
         found: list[dict[str, Any]] = []
         for part in chosen(self._measured()):
@@ -155,10 +159,10 @@ class Submodules:
         return begin.elapsed_time(end) / 1000 if self.device.type == "cuda" else end - begin
 
     def _measured(self) -> dict[str, MeasuredSubmodule]:
-        modules = dict(self.model.named_modules())
+        modules, whole = dict(self.model.named_modules()), self.seen[""].times
         return {
             path: MeasuredSubmodule(
-                seconds=min(seen.times, default=0.0),
+                seconds=statistics.median(map(truediv, seen.times, whole)) * min(whole),
                 kind=_kind(modules[path], seen),
                 fits=not seen.refused and len(seen.calls) == 1,
                 calls=tuple(seen.within),

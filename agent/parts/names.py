@@ -17,7 +17,7 @@ from kernelwright.kernelbench.parsing import parsed
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
-_BY_NAME = {"globals", "exec", "eval", "locals", "vars", "__import__"}  # what uses names that cannot be seen
+_BY_NAME = {"globals", "locals", "exec", "eval"}  # what uses names that cannot be seen
 
 
 class NotRenamed(Exception):  # noqa: N818 - a property of a file
