@@ -12,13 +12,11 @@ from kernelwright.kernelbench.parsing import parsed
 from kernelwright.results.templating import template
 
 _INPUTS = ("get_inputs", "get_init_inputs")
-_LEFT = {
-    "ModelNew": "",
-    "PARTS": "",
-    "tensors_only": "",
+# Names that the template has, or needs.
+_TAKEN = {
+    **dict.fromkeys(("ModelNew", "Model", "PARTS", "tensors_only", "standing_in"), ""),
     "torch": "torch",
-    "Model": "",
-}  # names that the template has
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ def assembled(reference: str, parts: Sequence[PlacedPart]) -> tuple[str, dict[st
 
     Raises NotRenamed if the reference itself cannot be a part of a file.
     """
-    taken = dict(_LEFT)
+    taken = dict(_TAKEN)
     if (own := names_of(reference).get("torch", "torch")) != "torch":
         raise NotRenamed(f"its name torch is {own}")
     taken |= names_of(reference)

@@ -96,6 +96,7 @@ class Submodules:
             for cut in self._files(part):
                 if not (why := self._difference([*found, cut])):
                     found.append(cut)
+                    self.refused.pop(part.places[0][0], None)
                     break
                 self.refused[part.places[0][0]] = why
         return found
