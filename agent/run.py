@@ -87,7 +87,7 @@ class Run:
             config.budget.max_evaluations_per_task,
             database.evaluations(),
             [task.id for task in pending],
-            pending,
+            [entry.task for entry in entries],
         )
         self.parts = TaskParts(
             database,

@@ -37,7 +37,11 @@ from kernelwright.kernelbench.evaluator.reference.loading import (
     to_device,
     to_precision,
 )
-from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, inputs_of
+from kernelwright.kernelbench.evaluator.reference.task_format import (
+    constructor_inputs,
+    for_device,
+    inputs_of,
+)
 
 # Calls, of whose shares of the time the medians count, and the seconds that all of these take.
 _LEAST_CALLS, _MOST_CALLS = 5, 100
@@ -262,7 +266,8 @@ class Submodules:
             if left:
                 return next(iter(left.values()))
             name = f"assembled_{hashlib.sha256(text.encode()).hexdigest()}"
-            ours = self.build(import_source(text, name, Path.cwd()).ModelNew)
+            module = import_source(for_device(text, self.device), name, Path.cwd())
+            ours = self.build(module.ModelNew)
             ours.load_state_dict(dict(self.build(self.module.Model).state_dict()))
             for seed, inputs in enumerate(self.inputs):
                 results = []

@@ -87,6 +87,8 @@ class TaskParts:
                 source = best.candidate.source
                 placed.append(PlacedPart(part.part.places, part.part.is_plain, source))
                 parents.append(best.candidate.sha256)
+        if not placed:
+            return None
         try:
             source, left = assembled(task.source, placed)
         except NotRenamed as why:

@@ -40,9 +40,9 @@ def database(tmp_path: Path) -> Iterator[RunDatabase]:
 class CutPool(Pool):
     """Cuts each whole into blocks of 60% and a head of 30%; has a seed for all; a whole is what it says."""
 
-    def __init__(self, why_not: str = "") -> None:
+    def __init__(self, why_not: str = "", parts: int = 2) -> None:
         super().__init__()
-        self.why_not, self.cut = why_not, list[str]()
+        self.why_not, self.parts, self.cut = why_not, parts, list[str]()
 
     def ask(self, task: Task, do: Any, client: str) -> Future[Any]:
         found: Future[Any] = Future()
@@ -52,7 +52,8 @@ class CutPool(Pool):
             found.set_exception(NotCut(self.why_not))
         else:
             self.cut.append(task.id)
-            found.set_result([part(task, "blocks.0", 0.6, "blocks.1"), part(task, "head", 0.3)])
+            parts = [part(task, "blocks.0", 0.6, "blocks.1"), part(task, "head", 0.3)]
+            found.set_result(parts[: self.parts])
         return found
 
 
@@ -168,6 +169,16 @@ def test_small_tasks_are_not_cut_nor_any_where_that_is_not_wanted(
     endpoint.script, pool = Writer(whole=[2.0]), CutPool()
     assert run(database, endpoint, pool, **options)
     assert pool.cut == [] and len(database.tasks()) == 1
+
+
+@pytest.mark.parametrize(("parts", "cut"), [(2, True), (1, False)])
+def test_a_file_of_the_user_s_is_cut_where_it_has_two_parts(
+    endpoint: FakeEndpoint, database: RunDatabase, parts: int, cut: bool
+) -> None:
+    database.add_task(Task(id="file:0", level=0, source="class Model: ...\n"))
+    endpoint.script = Writer(whole=[2.0])
+    assert run(database, endpoint, CutPool(parts=parts))
+    assert len(database.tasks()) == (3 if cut else 1)
 
 
 def test_why_a_task_is_not_cut_is_said(endpoint: FakeEndpoint, database: RunDatabase) -> None:
