@@ -161,7 +161,7 @@ class Run:
             if not tried and not self.parts.of(task):
                 findings = "; ".join(self.pool.audit(task))
                 self.database.record_audit(task.id, findings, measures_nothing=findings)
-                if parts := self.parts.cut(task):
+                if not findings and (parts := self.parts.cut(task)):
                     self._add(parts)
                     return TurnOutcome.goes_on
             if not self.loop.rounds(tried):

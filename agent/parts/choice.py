@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 LEAST = 0.1  # of the whole's time, in all places; these five chosen by hand
-_COVERED = 0.5  # of it by all parts, or the whole is better searched at once
+COVERED = 0.5  # of it by all parts, or the whole is better searched at once
 _MOST = 0.8  # in one place
 _JOINED = 0.2  # a run of children that takes as much ends before the next one that is
 _EXPENSIVE = 0.02  # of the time
@@ -56,7 +56,7 @@ def chosen(modules: Mapping[str, MeasuredSubmodule]) -> list[ChosenPart]:
         for places in alike.values()
     ]
     expensive = sorted((part for part in parts if part.share >= LEAST), key=lambda part: -part.share)
-    return expensive if sum(part.share for part in expensive) >= _COVERED else []
+    return expensive if sum(part.share for part in expensive) >= COVERED else []
 
 
 def _places(modules: Mapping[str, MeasuredSubmodule], path: str, seen: set[str]) -> Iterator[Place]:

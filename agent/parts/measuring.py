@@ -24,7 +24,7 @@ from kernelwright.agent.builtin.ir.graph import Meta
 from kernelwright.agent.builtin.ir.names import attribute
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.parts.assembly import PlacedPart, assembled
-from kernelwright.agent.parts.choice import ChosenPart, MeasuredSubmodule, Place, chosen
+from kernelwright.agent.parts.choice import COVERED, ChosenPart, MeasuredSubmodule, Place, chosen
 from kernelwright.agent.parts.construction import Constructions, NotWritten
 from kernelwright.agent.parts.inputs import input_text
 from kernelwright.agent.parts.names import NotRenamed
@@ -76,17 +76,22 @@ class Submodules:
             self.model = self.build(self.module.Model)
         self.inputs = [self.draw(seed) for seed in (0, 1)]
 
-    def build(self, model: Any, init: Sequence[Any] | None = None) -> nn.Module:
+    def build(self, model: Any) -> nn.Module:
+        """Construct the model of a class."""
         seed_device(0, self.device)
-        return to_device(model(*(self.init if init is None else init)), self.precision, self.device)
+        return to_device(model(*self.init), self.precision, self.device)
 
     def draw(self, seed: int) -> list[Any]:
+        """Return inputs of the reference, on its device."""
         seed_device(seed, self.device)
         inputs = inputs_of(self.module.get_inputs(), self.model)
         return pytree.tree_map(lambda leaf: to_precision(leaf, self.precision, self.device), inputs)
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return the parts that can be cut, the most expensive first, as arguments of `CutPart`."""
+        """Return the parts that can be cut, the most expensive first: fields of `PartOf`, and the source.
+
+        None where those that can be are not most of the whole.
+        """
         for inputs in self.inputs:
             self._record(inputs)
         began = time.monotonic()
@@ -103,7 +108,7 @@ class Submodules:
                     self.refused.pop(part.places[0][0], None)
                     break
                 self.refused[part.places[0][0]] = why
-        return found
+        return found if sum(cut["share"] for cut in found) >= COVERED else []
 
     # What is called, and how long it takes.
 
@@ -165,9 +170,13 @@ class Submodules:
 
     def _measured(self) -> dict[str, MeasuredSubmodule]:
         modules, whole = dict(self.model.named_modules()), self.seen[""].times
+
+        def share(seen: _Seen) -> float:
+            return statistics.median(map(truediv, seen.times, whole)) if seen.times else 0.0
+
         return {
             path: MeasuredSubmodule(
-                seconds=statistics.median(map(truediv, seen.times, whole)) * min(whole),
+                seconds=share(seen) * min(whole),
                 kind=_kind(modules[path], seen),
                 fits=not seen.refused and len(seen.calls) == 1,
                 calls=tuple(seen.within),

@@ -93,9 +93,13 @@ def test_the_whole_from_its_parts_is_the_reference_with_its_weights() -> None:
 def test_shares_are_those_of_the_time() -> None:
     source = TASK.replace("import torch\n", "import time\n\nimport torch\n", 1)
     source = source.replace(
-        "            x = torch.abs", "            time.sleep(0.002)\n            x = torch.abs"
+        "            x = torch.abs(x * self.scale",
+        "            time.sleep(0.002)\n            x = torch.abs(x * self.scale",
     )
-    source = source.replace("            x = F.relu", "            time.sleep(0.003)\n            x = F.relu")
+    source = source.replace(
+        "            x = torch.abs(x * self.gain",
+        "            time.sleep(0.003)\n            x = torch.abs(x * self.gain",
+    )
     parts = by_places(submodules(source).parts())
     assert parts["blocks.0",]["share"] == pytest.approx(2 / 3, abs=0.1)
     assert parts["head",]["share"] == pytest.approx(1 / 3, abs=0.1)

@@ -27,7 +27,6 @@ from torch import nn
 from kernelwright import jit
 
 SOURCE = r"""
-#include <algorithm>
 #include <cmath>
 extern "C" void f(const float* x, const float* factor, float* out, long rows, long columns) {{
     for (long row = 0; row < rows; ++row)
@@ -58,8 +57,8 @@ class ModelNew(nn.Module):
         lib.f(x, self.part.{weight}, out, *x.shape)
         return out
 '''
-BLOCK = KERNEL.format(weight="scale", step="std::abs(v * factor[column] - 0.5f)", result="v")
-HEAD = KERNEL.format(weight="gain", step="std::max(v * factor[column] + 0.25f, 0.0f) * 0.5f", result="v * v")
+BLOCK = KERNEL.format(weight="scale", step="std::abs(v * factor[column]) - 0.5f", result="v")
+HEAD = KERNEL.format(weight="gain", step="std::abs(v * factor[column]) - 0.25f", result="v * v")
 
 
 def task_of(body: dict[str, Any]) -> str:
@@ -102,6 +101,9 @@ def test_parts_are_won_put_together_and_measured_in_a_run_that_is_killed_on_the_
         done = subprocess.run(resume, env=environment, capture_output=True, text=True, timeout=800)
         assert done.returncode == 0, done.stderr
         asked = Counter(filter(None, map(task_of, endpoint.requests)))
+        again = [*command, "--replay", str(out), "--out", str(tmp_path / "again")]
+        replayed = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=800)
+        assert "The same decisions" in replayed.stderr, replayed.stderr
     summary = json.loads(done.stdout)
     assert (summary["total"], summary["correct"], len(summary["parts"])) == (1, 1, 2), done.stderr
     assert max(asked["file:task#blocks.0"], asked["file:task#head"]) == 1
