@@ -111,6 +111,10 @@ class ModelOptions(Section):
     repairs: Annotated[
         int, Field(ge=0), typer.Option(help="Repairs of a file that does not build or run.")
     ] = 3
+    parts: Annotated[
+        Literal["auto", "none"],
+        typer.Option(hidden=True, help="Search expensive submodules of large tasks by themselves, or not."),
+    ] = "auto"
     model: Annotated[str | None, typer.Option(help="Language model, at OPENAI_BASE_URL.")] = None
     judge_model: Annotated[str | None, typer.Option(help="Language model of the judge.")] = None
     language: Annotated[

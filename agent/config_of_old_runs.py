@@ -1,7 +1,7 @@
 """Settings of runs recorded by earlier versions, read as today's.
 
 Before options were sections, a record was flat. Options that have been removed are left out; what a run did
-without, before there were seeds and repairs, it goes on without.
+without, before there were seeds, repairs and parts, it goes on without.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _MOVED = {
 }
 _LIMITS = {"run_limit": "", "task_limit": "_per_task"}
 _REMOVED = {("tuner", "rank_by")}  # section and field
-_NOT_YET = {"seed": "none", "repairs": 0}  # in the section of models
+_NOT_YET = {"seed": "none", "repairs": 0, "parts": "none"}  # in the section of models
 
 
 def upgraded(recorded: Mapping[str, Any]) -> dict[str, Any]:

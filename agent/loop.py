@@ -29,14 +29,13 @@ class TaskLoop:
     recorder: Recorder
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
     estimates: Callable[[Sequence[Attempt]], Mapping[str, float]]  # speedups over eager, by sha256
-    seed: SeedSource | None = None
     repairs: Repairs | None = None
     first: Measurement = SEARCHED  # until something is timed; of later ones `SEARCHED`
 
-    def begin(self, task: Task, tried: list[Attempt]) -> None:
-        """Append the seed of a task that has not begun. Raises NoSeed, and what `advance` does."""
-        if self.seed is not None and not tried:
-            tried.append(self._attempt(task, tried, None, partial(self.seed, task)))
+    def begin(self, task: Task, tried: list[Attempt], seeds: Sequence[SeedSource]) -> None:
+        """Append the seeds of a task. Raises NoSeed, and what `advance` does."""
+        for seed in seeds:
+            tried.append(self._attempt(task, tried, None, partial(seed, task)))
 
     def advance(self, task: Task, tried: list[Attempt], most: int | None = None) -> str | None:
         """Take the next step of the search, of `most` candidates at most, and append them to `tried`.

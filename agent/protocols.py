@@ -9,6 +9,8 @@ from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store import records
 
+PARTS = "parts"  # author of what is put together from the kernels of a task's parts
+
 
 @dataclass(frozen=True)
 class Attempt:

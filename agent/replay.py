@@ -48,7 +48,9 @@ def replay(path: Path, out: Path, as_json: bool) -> int:
             "budget": BudgetOptions(),
             "execution": ExecutionOptions(tasks_at_once=1),
         }
-        config = RunConfig.recorded(database).model_copy(update=unlimited)
+        config = RunConfig.recorded(database)
+        model = config.model.model_copy(update={"parts": "none"})  # those that it had are recorded
+        config = config.model_copy(update={**unlimited, "model": model})
         pool = stack.enter_context(ReplayedEvaluations(evaluator, recorded))
         progress = stack.enter_context(reported(folder, database, as_json))
         roles = config.model.roles()

@@ -26,13 +26,14 @@ from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
 from kernelwright.agent.loop import SEARCHED, TaskLoop
+from kernelwright.agent.parts.parts import TaskParts
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, SeedSource, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Agent, Search, Team, best_of, rounds_of
-from kernelwright.agent.seeds import BuiltinSeed, FileSeed
+from kernelwright.agent.seeds import BuiltinSeed, FileSeed, missing
 from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.spending.headroom import eager_share, near_roofline
 from kernelwright.agent.spending.scheduler import OpenTask, Scheduler, TaskTurn
@@ -44,7 +45,7 @@ from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.lessons.lessons import Effect
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import TaskState
+from kernelwright.results.store.records import TaskRun, TaskState
 
 _CONFIRMING = 3.0  # evaluations of a search that one of its winner takes as long as; by hand, in a few runs
 
@@ -74,21 +75,32 @@ class Run:
         self.progress = progress or RunProgress()
         self.stopped = threading.Event()
         self._out_of_time = deadline(config.budget.max_minutes)
-        entries = database.tasks()
+        entries = _parts_first(database.tasks())
         pending = [entry.task for entry in entries if entry.state is TaskState.pending]
         done = [entry.task for entry in entries if entry.state is TaskState.done]
-        self._tasks, self._ended = len(entries), Counter({TurnOutcome.done: len(done)})
+        self._tasks = len(entries)
+        self._wholes = sum(entry.task.part is None for entry in entries)
+        self._ended = Counter({TurnOutcome.done: sum(task.part is None for task in done)})
         self._counting = threading.Lock()
         self.evaluations = Evaluations(
             config.budget.max_evaluations,
             config.budget.max_evaluations_per_task,
             database.evaluations(),
             [task.id for task in pending],
+            [entry.task for entry in entries],
+        )
+        self.parts = TaskParts(
+            database,
+            pool,
+            models is not None and config.model.parts == "auto" and config.timed,
+            config.budget.task,
+            self.progress.say,
         )
         self.workers = self._workers(len(pending))
         self.scheduler = self._scheduler(pending, done)
         memory = LessonMemory(database, learned) if config.tuner.memory else None
         builtin = PooledBuiltinCoder(pool, config.builtin_language)
+        self.seed = self._seed(builtin)
         writers = self._writers(memory)
         search = self._search(memory, tuple(writers))
         loop = self._conversations(models, memory) if models and isinstance(search, Agent) else TaskLoop
@@ -101,7 +113,6 @@ class Run:
             recorder=DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory),
             out_of_time=self._no_more_rounds,
             estimates=expected_speedups,
-            seed=self._seed(builtin),
             repairs=Repairs(next(iter(writers.values())), config.model.repairs) if writers else None,
             first=self._first_measurement(),
         )
@@ -133,8 +144,9 @@ class Run:
         complete = True
         while (turn := self.scheduler.take()) is not None:
             outcome = self.play(turn)
-            with self._counting:
-                self._ended[outcome] += 1
+            if turn.open.task.part is None:
+                with self._counting:
+                    self._ended[outcome] += 1
             complete &= outcome is not TurnOutcome.left
             self.scheduler.put_back(turn, done=outcome is not TurnOutcome.goes_on)
         return complete
@@ -147,10 +159,19 @@ class Run:
             self.progress.say(f"{task.id}: {'left for --resume: ' if paid else 'not begun, '}{reason}")
             return TurnOutcome.left
         try:
-            if not tried:
+            if not tried and not self.parts.of(task):
                 findings = "; ".join(self.pool.audit(task))
                 self.database.record_audit(task.id, findings, measures_nothing=findings)
+                if not findings and (parts := self.parts.cut(task)):
+                    self._add(parts)
+                    return TurnOutcome.goes_on
+            if not self.loop.rounds(tried):
                 self._begin(task, tried)
+            if waits_for := self.parts.pending(task):
+                self.progress.say(
+                    f"{task.id}: left for --resume: {', '.join(waits_for)} must be done before it"
+                )
+                return TurnOutcome.left
             reason = self._near_roofline(task, tried)
             if reason is None:
                 with self._share(turn):
@@ -170,9 +191,17 @@ class Run:
             return TurnOutcome.left
         return TurnOutcome.done
 
+    def _add(self, parts: Sequence[Task]) -> None:
+        self.evaluations.add_parts(parts)
+        if self.models is not None:
+            self.models.budget.add_parts(parts)
+        with self._counting:
+            self._tasks += len(parts)
+        self.scheduler.add([OpenTask(part) for part in parts])
+
     def _begin(self, task: Task, tried: list[Attempt]) -> None:
         try:
-            self.loop.begin(task, tried)
+            self.loop.begin(task, tried, missing(tried, self.parts.together(task), self.seed))
         except NoSeed as none:
             self.progress.say(f"{task.id}: no seed: {none}")
 
@@ -190,9 +219,15 @@ class Run:
             asked=len(calls),
             device="CPU" if self.config.evaluation.device == "cpu" else "GPU",
             queue=self.pool.waiting,
-            tasks=self._tasks,
+            tasks=self._wholes,
             done=self._ended[TurnOutcome.done],
-            begun=sum(each.taken or bool(each.tried) for each in self.scheduler.tasks),
+            begun=len(
+                {
+                    each.task.part.whole if each.task.part is not None else each.task.id
+                    for each in self.scheduler.tasks
+                    if each.task.part is not None or each.taken or each.tried
+                }
+            ),
             share=done,
             took_s=took_s,
             left_s=seconds_left(took_s, self._share_before, done, limits.minutes),
@@ -216,6 +251,8 @@ class Run:
         """Return why a task is not begun; of one that was, the winner may still be measured."""
         if tried:
             return None
+        if self.parts.of(task):  # what they have come to costs no call
+            return self.evaluations.spent(task.id)
         reason = self._time_is_over() or self.evaluations.spent(task.id)
         if reason is None and self.models is not None:
             reason = self.models.budget.spent_by(None)
@@ -239,7 +276,7 @@ class Run:
 
     def _workers(self, tasks: int) -> int:
         at_once = self.config.execution.tasks_at_once or (MODEL_TASKS if self.models else self.pool.slots)
-        return max(1, min(at_once, tasks))
+        return max(1, at_once if self.parts.may_cut else min(at_once, tasks))
 
     def _scheduler(self, pending: Sequence[Task], done: Sequence[Task]) -> Scheduler:
         limits = self.config.budget.run
@@ -265,9 +302,11 @@ class Run:
         return max(used, self.models.budget.spent_on(task).part_of(limits)) if self.models else used
 
     def _no_more_rounds(self, task: Task) -> str | None:
-        limit = self.config.budget.max_minutes_per_task
-        if limit is not None and self.database.seconds(task.id) > 60 * limit:
-            return f"{limit:g} minutes are spent on this task"
+        limit = self.config.budget.task.of_part(task.part).minutes
+        if limit is not None:
+            seconds = sum(self.database.seconds(each.id) for each in (task, *self.parts.of(task)))
+            if seconds > 60 * limit:
+                return f"{limit:g} minutes are spent on this task"
         return self._time_is_over()
 
     def _time_is_over(self) -> str | None:
@@ -277,6 +316,7 @@ class Run:
         histories = [each.tried for each in self.scheduler.tasks]
         took_s = [tried.evaluation.stages.total_s for history in histories for tried in tuple(history)]
         winners = sum(best_of(tuple(history)) is not None for history in histories)
+        winners += len({each.task.part.whole for each in self.scheduler.tasks if each.task.part is not None})
         return self._out_of_time(_CONFIRMING * winners * statistics.mean(took_s or [0.0]))
 
     def _failed(self, task: Task, error: TaskError) -> TurnOutcome:
@@ -321,7 +361,8 @@ class Run:
         model = self.config.model
         if self.models is None or model.seed == "none":
             return None
-        return BuiltinSeed(builtin) if model.seed == "builtin" else FileSeed(model.seed_source)
+        usual = BuiltinSeed(builtin)
+        return usual if model.seed == "builtin" else FileSeed(model.seed_source, of_parts=usual)
 
     def _first_measurement(self) -> Measurement:
         """Return the first measurement of a task; where a model writes, it is told more of the task by it."""
@@ -330,3 +371,13 @@ class Run:
         asked = set(self.config.evaluation.compared_with)
         known = tuple(name for name in ("eager", "compile") if name == "eager" or name in asked)
         return replace(SEARCHED, baselines=known, operators=True)
+
+
+def _parts_first(entries: Sequence[TaskRun]) -> list[TaskRun]:
+    """Return tasks in their order, each after its parts, which are recorded later."""
+    parts: dict[str, list[TaskRun]] = {}
+    for entry in entries:
+        if entry.task.part is not None:
+            parts.setdefault(entry.task.part.whole, []).append(entry)
+    wholes = [entry for entry in entries if entry.task.part is None]
+    return [each for whole in wholes for each in (*parts.get(whole.task.id, ()), whole)]

@@ -1,10 +1,12 @@
 """Seeds: kernels that are there before a model is asked. A task's winner is never slower than its seed."""
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.agent.protocols import Coder, NoSeed
+from kernelwright.agent.attempts import repeated
+from kernelwright.agent.protocols import PARTS, Attempt, Coder, NoSeed, SeedSource
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.parsing import parsed
@@ -28,13 +30,28 @@ class BuiltinSeed:
 
 @dataclass(frozen=True)
 class FileSeed:
-    """A kernel that the user has."""
+    """A kernel that the user has; parts of its task begin with another seed."""
 
     source: str
+    of_parts: SeedSource | None = None
 
     def __call__(self, task: Task) -> Candidate:
+        if task.part is not None and self.of_parts is not None:
+            return self.of_parts(task)
         language = language_of(self.source)
         return Candidate(source=self.source, language=language, author="file", origin="seed")
+
+
+def missing(
+    tried: Sequence[Attempt], together: Candidate | None, seed: SeedSource | None
+) -> list[SeedSource]:
+    """Return the seeds that a history does not have yet: what is put `together` from parts, then the `seed`."""
+    found: list[SeedSource] = []
+    if together is not None and repeated(together, tried) is None:
+        found.append(lambda _: together)
+    if seed is not None and all(attempt.candidate.author == PARTS for attempt in tried):
+        found.append(seed)
+    return found
 
 
 def read_seed(path: Path) -> str:

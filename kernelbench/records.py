@@ -60,6 +60,15 @@ class Verdict(StrEnum):
     unmeasured = "unmeasured"  # checked as far as this machine can; never a speedup
 
 
+class PartOf(Record):
+    """Place of a task in another one, that it was cut out of."""
+
+    whole: str  # id of that task
+    places: tuple[tuple[str, ...], ...]  # each a submodule's path, or those of consecutive ones
+    share: float  # of the whole's time in eager, in all places
+    is_plain: bool = True  # called with tensors by position, and with nothing else
+
+
 class Task(Record):
     """A PyTorch reference in KernelBench format: `Model`, `get_inputs`, `get_init_inputs`."""
 
@@ -68,6 +77,7 @@ class Task(Record):
     source: str  # with the overrides already written in
     overrides: dict[str, str] = Field(default_factory=dict)  # constant -> Python literal
     precision: Precision = Precision.task
+    part: PartOf | None = None
 
     @property
     def slug(self) -> str:

@@ -4,7 +4,8 @@ fast_p is the share of all tasks whose best candidate is correct, is faster than
 whole interval (KernelBench: by the mean), and spends at least 5% of its time in kernels of its own. If a
 baseline is faster than the best candidate, the reference is submitted, which counts as 1.0 against
 everything. Means are over the correct tasks, with their count. Tasks whose reference can be beaten without
-doing its work are kept out of all of these and summarised apart.
+doing its work are kept out of all of these and summarised apart. Parts that a task was cut into are not
+counted: what they gain is in their whole's speedup.
 """
 
 import math
@@ -12,7 +13,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
-from kernelwright.kernelbench.records import LEAST_OWN, Interval, Record, Speedup, Verdict
+from kernelwright.kernelbench.records import LEAST_OWN, Interval, PartOf, Record, Speedup, Verdict
 from kernelwright.results.deliverable import submitted
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, TaskRun
@@ -50,6 +51,15 @@ class TaskSummary(Record):
     measures_nothing_why: str = ""
     submitted: str = ""  # the baseline that is faster than the best candidate: the reference, run so
     outcome: Outcome = "not_tried"
+    part: PartOf | None = None
+
+    @property
+    def label(self) -> str:
+        """The id; of a part, which stands under its whole, its name in that and its share of the time."""
+        if self.part is None:
+            return self.task
+        places = f" in {len(self.part.places)} places" if len(self.part.places) > 1 else ""
+        return f"└ {self.task.removeprefix(self.part.whole)}, {self.part.share:.0%}{places}"
 
     def counted(self, baseline: Baseline) -> Interval | None:
         """Return the speedup that counts for the deliverable: 1 if that is the reference."""
@@ -101,12 +111,26 @@ class Summary(Aggregate):
     """The content of summary.json. The inherited numbers are over `tasks`."""
 
     tasks: tuple[TaskSummary, ...]
+    parts: tuple[TaskSummary, ...] = ()
     levels: tuple[LevelAggregate, ...]
     measures_nothing: tuple[TaskSummary, ...]
     measures_nothing_aggregate: Aggregate
     llm_calls: int
     usd: float | None  # of the whole run; None: the price of a call is not known
     seconds: float  # of evaluations, profiles and model calls, added up; not the wall clock of a run
+
+    @property
+    def everything(self) -> tuple[TaskSummary, ...]:
+        """All tasks and parts."""
+        return (*self.tasks, *self.measures_nothing, *self.parts)
+
+    def with_parts(self, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
+        """Return tasks, each with its parts behind it."""
+        found: list[TaskSummary] = []
+        for task in tasks:
+            found.append(task)
+            found += [each for each in self.parts if each.part is not None and each.part.whole == task.task]
+        return found
 
 
 def summarize(database: RunDatabase) -> Summary:
@@ -122,20 +146,22 @@ def summary_of(
     """Return the summary of the records of a run; `attempts` by task id."""
     rows = [
         (
-            task.measures_nothing,
+            task,
             _task_summary(
                 task, attempts[task.task.id], [call for call in calls if call.task == task.task.id]
             ),
         )
         for task in tasks
     ]
-    counted = tuple(row for apart, row in rows if not apart)
-    apart = tuple(row for apart, row in rows if apart)
+    wholes = [(task, row) for task, row in rows if task.task.part is None]
+    counted = tuple(row for task, row in wholes if not task.measures_nothing)
+    apart = tuple(row for task, row in wholes if task.measures_nothing)
     levels = sorted({row.level for row in counted})
     seconds = [row.seconds for _, row in rows] + [call.seconds for call in calls if call.task is None]
     return Summary(
         **dict(aggregate(counted)),
         tasks=counted,
+        parts=tuple(row for _, row in rows if row.part is not None),
         levels=tuple(
             LevelAggregate(level=level, **dict(aggregate([row for row in counted if row.level == level])))
             for level in levels
@@ -206,6 +232,7 @@ def _task_summary(
         measures_nothing_why=task.measures_nothing_why,
         submitted=reference.baseline if reference is not None else "",
         outcome=_outcome(best, reference is not None) if attempts else "not_tried",
+        part=task.task.part,
     )
 
 

@@ -46,7 +46,7 @@ SURFACE = {
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
         "tasks", "--input", "--init", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
-        "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--seed", "--repairs",
+        "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--seed", "--repairs", "--parts",
         "--max-usd", "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",

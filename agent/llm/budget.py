@@ -4,6 +4,9 @@ A call is begun when its highest possible cost fits into what is left, counting 
 does not fit it waits for those; when none is under way and anything is left, it is begun all the same. So a
 limit is exceeded by one call at most; that may cost three answers if streams break off.
 
+Calls for a part of a task count for the whole as well, which has the limits of a task; the part has its share
+of these.
+
 A task's first round may take its share of what is left of the run, so that something is left for the others:
 of $30 for 100 tasks $0.30. The first takes $0.10, so the next may take $29.90 / 99 = $0.302.
 """
@@ -11,14 +14,19 @@ of $30 for 100 tasks $0.30. The first takes $0.10, so the next may take $29.90 /
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from kernelwright.agent.llm.endpoint.prices import Prices
 from kernelwright.agent.llm.model import ModelCall, Usage
 from kernelwright.agent.spending.budget import BudgetSpent, ShareSpent, SpendingLimits
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import PartOf, Task
+
+# None: the run; a task's id: the task itself; its id in a tuple: the task with its parts.
+Account: TypeAlias = str | tuple[str] | None
 
 
 @dataclass(frozen=True)
@@ -55,9 +63,10 @@ class Budget:
     def __init__(self, prices: Prices, run: SpendingLimits, task: SpendingLimits) -> None:
         self.prices = prices
         self._allowances = {"run": run, "task": task}
-        self._spent: dict[str | None, Spent] = {}  # None: the run
-        self._reserved: dict[str | None, Spent] = {}
-        self._under_way: Counter[str | None] = Counter()
+        self._spent: dict[Account, Spent] = {}
+        self._reserved: dict[Account, Spent] = {}
+        self._under_way: Counter[Account] = Counter()
+        self._parts: dict[str, PartOf] = {}
         self._changed = asyncio.Condition()
         self.calls = 0  # that were counted
         self._asked: dict[int, ModelCall] = {}  # the calls under way
@@ -76,12 +85,22 @@ class Budget:
     def count(self, task: str | None, usd: float | None, tokens: int) -> None:
         """Add the cost of a call; None dollars if unknown."""
         self.calls += 1
-        for account in {None, task}:
+        for account in self._accounts(task):
             self._spent[account] = self.spent_on(account) + Spent(usd or 0.0, tokens)
 
-    def spent_on(self, task: str | None) -> Spent:
-        """Return what has been spent on a task, or by the run."""
-        return self._spent.get(task, Spent())
+    def add_parts(self, tasks: Iterable[Task]) -> None:
+        """Count calls for these parts as their wholes', too. From any thread, before any is made."""
+        self._parts |= {task.id: task.part for task in tasks if task.part is not None}
+
+    def spent_on(self, account: Account) -> Spent:
+        """Return what has been spent on a task without its parts, or by the run."""
+        return self._spent.get(account, Spent())
+
+    def _accounts(self, task: str | None) -> tuple[Account, ...]:
+        if task is None:
+            return (None,)
+        part = self._parts.get(task)
+        return None, (part.whole if part is not None else task,), task
 
     @property
     def under_way(self) -> list[ModelCall]:
@@ -89,7 +108,7 @@ class Budget:
         return list(self._asked.values())
 
     @contextmanager
-    def share(self, task: str, waiting: int) -> Iterator[None]:
+    def share(self, task: str, waiting: float) -> Iterator[None]:
         """Limit a task's calls in the block to 1 / `waiting` of what the run has left. From any thread.
 
         What other tasks have left of their shares is not counted as left. Calls beyond it raise ShareSpent.
@@ -102,7 +121,7 @@ class Budget:
             left, own = spent.left_of(run), self.spent_on(task)
             self._shares[task] = SpendingLimits(
                 usd=None if run.usd is None else own.usd + left.usd / waiting,
-                tokens=None if run.tokens is None else own.tokens + left.tokens // waiting,
+                tokens=None if run.tokens is None else own.tokens + int(left.tokens / waiting),
             )
         try:
             yield
@@ -112,7 +131,7 @@ class Budget:
 
     def spent_by(self, task: str | None) -> str | None:
         """Return the limit that a task, or the run, has reached; None while something is left."""
-        for account in dict.fromkeys([None, task]):
+        for account in self._accounts(task):
             limit = self.spent_on(account).reaches(self._allowance(account))
             if limit is not None:
                 return f"{limit} are spent" + (" on this task" if account is not None else "")
@@ -122,7 +141,7 @@ class Budget:
     async def reserved(self, call: ModelCall) -> AsyncIterator[None]:
         """Reserve the cost of a call around it and its `count`. Raises BudgetSpent if it must not be made."""
         most = self._most(call)
-        accounts = {None, call.task}
+        accounts = self._accounts(call.task)
         async with self._changed:
             await self._changed.wait_for(lambda: self._may_begin(call, accounts, most))
             for account in accounts:
@@ -139,7 +158,7 @@ class Budget:
                     self._under_way[account] -= 1
                 self._changed.notify_all()
 
-    def _may_begin(self, call: ModelCall, accounts: set[str | None], most: Spent) -> bool:
+    def _may_begin(self, call: ModelCall, accounts: Iterable[Account], most: Spent) -> bool:
         """Return True if a call may begin now; False while it must wait. Raises BudgetSpent."""
         reached = self.spent_by(call.task)
         if reached is not None:
@@ -149,7 +168,7 @@ class Budget:
             raise ShareSpent(f"{reached}, this task's share of what is left, are spent")
         for account in accounts:
             used = self.spent_on(account) + self._reserved.get(account, Spent()) + most
-            fits = used.fits(self._allowance(account)) and (account is None or used.fits(share))
+            fits = used.fits(self._allowance(account)) and (account != call.task or used.fits(share))
             if self._under_way[account] and not fits:
                 return False
         return True
@@ -161,5 +180,7 @@ class Budget:
         price = self.prices.of(call.sampling.model)
         return Spent(price.usd(usage) if price is not None else 0.0, prompt + call.sampling.max_tokens)
 
-    def _allowance(self, account: str | None) -> SpendingLimits:
+    def _allowance(self, account: Account) -> SpendingLimits:
+        if isinstance(account, str):
+            return self._allowances["task"].of_part(self._parts.get(account))
         return self._allowances["run" if account is None else "task"]

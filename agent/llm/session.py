@@ -124,6 +124,7 @@ class ModelSession:
         from kernelwright.agent.llm.endpoint.client import OpenAIModel  # takes two seconds to import
 
         budget = terms.budget_for(roles)
+        budget.add_parts(entry.task for entry in database.tasks())
         known, answered = (found.requests, bool(found.calls)) if found is not None else (None, False)
         client = OpenAIModel(terms.endpoint, known, say, answered)
         stored = StoredModel(client, database, budget)

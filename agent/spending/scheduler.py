@@ -11,6 +11,9 @@ expected gain for its cost.
   0.12.
 - **Cost.** As the task's rounds have cost on average, with one like the average one of the run among them.
 
+A task that is cut into parts waits until these are done. Gains count by the part's share of the whole's time,
+and of first rounds' money the parts get their shares of what the whole would, which keeps the rest.
+
 Both follow from what is recorded, so a run that is resumed goes on as it would have; tasks in whose round it
 was ended come first.
 """
@@ -25,6 +28,7 @@ from kernelwright.agent.spending.headroom import Headroom, RoundGain, Standing
 from kernelwright.kernelbench.records import Task
 
 _PRIOR_ROUNDS = 2.0  # like the average one, beside those from a standing; this and the next by hand
+_FOR_WHOLE = 0.1  # of a task's money at least, where its parts take all of its time
 _FIRST_SHARE = 0.2  # of the headroom, that a round closes before any of the run is known
 
 
@@ -44,6 +48,11 @@ class OpenTask:
     def rounds(self) -> int:
         return len(self.headroom.rounds)
 
+    @property
+    def share(self) -> float:
+        """Share of the time of the task that it is a part of; 1 for a whole."""
+        return self.task.part.share if self.task.part is not None else 1.0
+
 
 @dataclass(frozen=True)
 class TaskTurn:
@@ -51,7 +60,9 @@ class TaskTurn:
 
     open: OpenTask
     candidates: int | None  # at most; None: as many as the search asks for at a time
-    waiting: int  # tasks without a first round, this one included; 0 where it has had its own
+    # Tasks without a first round, this one included, counted by what they are to get, in units of what this
+    # one is to get; 0 where it has had its own.
+    waiting: float
 
 
 class Scheduler:
@@ -86,7 +97,12 @@ class Scheduler:
         """Return the task to go on with, once there is one; None when all are done, or `close` was called."""
         with self._changed:
             while not self._closed and self._open:
-                free = [(number, each) for number, each in enumerate(self._open) if not each.taken]
+                cut = {each.task.part.whole for each in self._open if each.task.part is not None}
+                free = [
+                    (number, each)
+                    for number, each in enumerate(self._open)
+                    if not each.taken and each.task.id not in cut
+                ]
                 if free:
                     return self._turn(min(free, key=self._rank())[1])
                 self._changed.wait()
@@ -101,6 +117,16 @@ class Scheduler:
             if done:
                 self._open.remove(turn.open)
                 self._done.append(turn.open)
+            self._changed.notify_all()
+
+    def add(self, parts: Sequence[OpenTask]) -> None:
+        """Add the parts of a task, which waits until they are done."""
+        with self._changed:
+            whole = {each.task.part.whole for each in parts if each.task.part is not None}
+            place = next((n for n, each in enumerate(self._open) if each.task.id in whole), len(self._open))
+            for each in parts:
+                self._look_at(each)
+            self._open[place:place] = parts
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -119,9 +145,21 @@ class Scheduler:
         chosen.taken = True
         if not self.breadth_first:
             return TaskTurn(chosen, None, 0)
-        waiting = 0 if chosen.had_round else sum(not each.had_round for each in self._open)
+        waiting = 0.0
+        if not chosen.had_round:
+            weights = [self._weight(each) for each in self._open if not each.had_round]
+            waiting = math.fsum(weights) / self._weight(chosen)
         chosen.had_round = True
         return TaskTurn(chosen, 1 if len(self._open) > self._workers else None, waiting)
+
+    def _weight(self, open_task: OpenTask) -> float:
+        """Return what a task is to get of the money for first rounds, relative to one without parts."""
+        cut = [
+            each.share
+            for each in (*self._open, *self._done)
+            if each.task.part is not None and each.task.part.whole == open_task.task.id
+        ]
+        return max(_FOR_WHOLE, open_task.share - math.fsum(cut))
 
     def _look_at(self, open_task: OpenTask) -> None:
         open_task.headroom = Headroom.of(open_task.tried, self._free_author)
@@ -141,7 +179,7 @@ class Scheduler:
             first = each.task.id not in self._interrupted
             if not each.had_round:
                 return first, False, 0.0, number
-            gain = each.headroom.left * share(each.headroom.standing)
+            gain = each.share * each.headroom.left * share(each.headroom.standing)
             each_cost = (each.used + cost) / (each.rounds + 1)
             return first, True, -gain / each_cost if each_cost > 0 else -gain, number
 

@@ -69,7 +69,8 @@ class Winner(Record):
         Raises UsageError if none has, StorageError.
         """
         with RunDatabase.open(run, read_only=True) as database:
-            tasks = [t.task.id for t in database.tasks() if best_attempt(database.attempts(t.task.id))]
+            wholes = [entry.task.id for entry in database.tasks() if entry.task.part is None]
+            tasks = [task for task in wholes if best_attempt(database.attempts(task))]
         if not tasks:
             raise UsageError(
                 f"{run} has no correct kernel", "only verified kernels are exported: use another run"

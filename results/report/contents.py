@@ -197,7 +197,7 @@ def _slower(best: RecordedAttempt) -> tuple[str, ...]:
 def cells(task: TaskSummary) -> tuple[str, ...]:
     """Return one row of the task table, in the order of COLUMNS."""
     return (
-        task.task,
+        task.label,
         task.verdict or "not tried",
         *(" ".join(said).strip() for said in speedups(task)),
         formatting.share(task.own_kernel_share),

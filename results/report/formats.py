@@ -83,10 +83,11 @@ def table(report: RunReport, width: int = TABLE_WIDTH) -> Group:
     """Return the report for a terminal of `width` characters."""
     summary = report.summary
     parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
-    parts += [*_tasks("tasks", summary.tasks, width), _aggregate_table(summary, width)]
+    parts += [*_tasks("tasks", summary.with_parts(summary.tasks), width), _aggregate_table(summary, width)]
     parts += [Text(AGGREGATE_NOTE, style="dim"), Text()]
     if summary.measures_nothing:
-        parts += _tasks("tasks that measure nothing (counted apart)", summary.measures_nothing, width)
+        apart = summary.with_parts(summary.measures_nothing)
+        parts += _tasks("tasks that measure nothing (counted apart)", apart, width)
         parts += [Text(f"{task.task}: {task.measures_nothing_why}") for task in summary.measures_nothing]
     for each in report.tables():
         parts += [plain_table(each), Text(each.note, style="dim"), Text()]
@@ -96,11 +97,11 @@ def table(report: RunReport, width: int = TABLE_WIDTH) -> Group:
     return Group(*parts, Text(), conditions)
 
 
-def _tasks(title: str, tasks: tuple[TaskSummary, ...], width: int) -> list[RenderableType]:
+def _tasks(title: str, tasks: Sequence[TaskSummary], width: int) -> list[RenderableType]:
     return [_task_table(title, tasks)] if width >= WIDE else _narrow_task_table(title, tasks)
 
 
-def _narrow_task_table(title: str, tasks: tuple[TaskSummary, ...]) -> list[RenderableType]:
+def _narrow_task_table(title: str, tasks: Sequence[TaskSummary]) -> list[RenderableType]:
     """Return the task table for 80 characters: the main columns, and below it the stop reasons."""
     suites = {task.task.partition(":")[0] for task in tasks}
     suite = f"{suites.pop()}:" if len(suites) == 1 else ""
@@ -122,7 +123,7 @@ def _narrow_task_table(title: str, tasks: tuple[TaskSummary, ...]) -> list[Rende
     return [drawn, *reasons, Text()]
 
 
-def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
+def _task_table(title: str, tasks: Sequence[TaskSummary]) -> Table:
     drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     longest = max((len(task.task) for task in tasks), default=0)
     for column in COLUMNS:
@@ -174,7 +175,7 @@ def _markdown(report: RunReport) -> str:
         "",
         f"{summary.headline}.",
         "",
-        *markdown_table(COLUMNS, map(cells, summary.tasks)),
+        *markdown_table(COLUMNS, map(cells, summary.with_parts(summary.tasks))),
     ]
     lines += ["", "## Aggregates", ""]
     lines += markdown_table(AGGREGATE_COLUMNS, (aggregate_cells(*row) for row in aggregates(summary)))
@@ -218,8 +219,8 @@ def _csv(summary: Summary) -> str:
         "seconds",
     )
     measured = [f"{name}_{bound}" for name in names for bound in bounds]
-    writer.writerow(["task", "level", "verdict", *measured, *plain, "measures_nothing"])
-    for task in (*summary.tasks, *summary.measures_nothing):
+    writer.writerow(["task", "level", "verdict", *measured, *plain, "measures_nothing", "part_of"])
+    for task in summary.with_parts((*summary.tasks, *summary.measures_nothing)):
         numbers = [
             getattr(interval, bound) if interval else None
             for interval in (*(getattr(task.speedup, name, None) for name in BASELINES), task.candidate_us)
@@ -227,5 +228,6 @@ def _csv(summary: Summary) -> str:
         ]
         values = [getattr(task, name) for name in plain]
         apart = task in summary.measures_nothing
-        writer.writerow([task.task, task.level, task.verdict, *numbers, *values, str(apart).lower()])
+        whole = task.part.whole if task.part is not None else ""
+        writer.writerow([task.task, task.level, task.verdict, *numbers, *values, str(apart).lower(), whole])
     return out.getvalue()

@@ -153,7 +153,9 @@ def _folds(report: RunReport) -> Folds:
 
 def _curves(report: RunReport) -> list[Curve]:
     """Draw what the models' dollars gained, or their tokens where they cost none."""
-    course = progress(report.attempts, report.calls)
+    wholes = {task.task.id for task in report.tasks if task.task.part is None}
+    attempts = {name: rows for name, rows in report.attempts.items() if name in wholes}
+    course = progress(attempts, report.calls)
     priced = bool(report.summary.usd)
     if len(course) < 2 or not (priced or course[-1].tokens):
         return []
@@ -171,11 +173,11 @@ def _curves(report: RunReport) -> list[Curve]:
 
 
 def _section(report: RunReport, task: TaskRun, folded: Folds) -> TaskSection:
-    everything, task_id = (*report.summary.tasks, *report.summary.measures_nothing), task.task.id
+    task_id = task.task.id
     attempts = report.attempts[task_id]
     best = best_attempt(attempts)
     return TaskSection(
-        summary=next(summary for summary in everything if summary.task == task_id),
+        summary=next(summary for summary in report.summary.everything if summary.task == task_id),
         rounds=tuple(_round(attempt, attempts, attempt is best, folded) for attempt in attempts),
         lineage=tuple(_round(attempt, attempts, False, folded) for attempt in lineage(best, attempts)),
         lessons=_told(task),

@@ -130,7 +130,7 @@ def _overview(report: RunReport, task: str, found: Sequence[RoundReport], width:
 
 def _title(report: RunReport, task: str) -> str:
     name = rounds.named(task, list(report.attempts))
-    everything = (*report.summary.tasks, *report.summary.measures_nothing)
+    everything = report.summary.everything
     summary = next(each for each in everything if each.task == name)
     cost = f"{formatting.money(summary.usd)} for {summary.llm_calls} model calls"
     stopped = summary.stop_reason or "interrupted or still running"

@@ -143,8 +143,13 @@ class RunDatabase:
 
         Raises UsageError if the run has another task under this id.
         """
+        self.add_tasks([task])
+
+    def add_tasks(self, tasks: Iterable[Task]) -> None:
+        """Add all of these tasks or, where that fails, none; as `add_task` does."""
         with self._write() as session:
-            self._add_task(session, task)
+            for task in tasks:
+                self._add_task(session, task)
 
     def record_audit(self, task_id: str, audit: str, *, measures_nothing: str = "") -> None:
         """Record the audit of a reference. `measures_nothing`: why it measures nothing; "" if it does not."""

@@ -42,7 +42,7 @@ def test_a_run_of_an_older_version_goes_on_as_it_was_begun(tmp_path: Path) -> No
             "temperature": 0.7, "judge_reasoning_effort": "high", "reply_tokens": 4096,
             "search": "evolve", "islands": 2, "rounds": 9, "target_speedup": 1.5,
             "memory": False, "learn_from": ("/runs/a",), "baselines": ["eager"], "compile_limit": 120.0,
-            "own_kernels": 0.5, "effort": "quick", "seed": "none", "repairs": 0,
+            "own_kernels": 0.5, "effort": "quick", "seed": "none", "repairs": 0, "parts": "none",
             "max_usd": 5.0, "max_evaluations": 40, "max_tokens_per_task": 1000, "max_minutes_per_task": 2.5,
         },
     )  # fmt: skip

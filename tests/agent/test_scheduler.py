@@ -14,6 +14,7 @@ from kernelwright.kernelbench.records import (
     Environment,
     Evaluation,
     Interval,
+    PartOf,
     Speedup,
     Stages,
     Task,
@@ -187,3 +188,48 @@ def test_who_waits_is_told_that_all_are_done_or_the_run_has_ended(closed: bool) 
         scheduled.put_back(turn, done=True)
     waiting.join(10)
     assert got == [None]
+
+
+def part(whole: str, name: str, share: float) -> OpenTask:
+    place = PartOf(whole=whole, places=((name,),), share=share)
+    return OpenTask(Task(id=f"{whole}#{name}", level=3, source="", part=place))
+
+
+def test_parts_come_before_their_whole_which_waits_for_them() -> None:
+    tasks = [OpenTask(Task(id=name, level=3, source="")) for name in "ab"]
+    scheduler = Scheduler(tasks, lambda task: 0.0, breadth_first=False)
+    first = scheduler.take()
+    assert first is not None and first.open.task.id == "a"
+    scheduler.add([part("a", "x", 0.6), part("a", "y", 0.3)])
+    scheduler.put_back(first, done=False)
+    order = []
+    while (turn := scheduler.take()) is not None:
+        order.append(turn.open.task.id)
+        scheduler.put_back(turn, done=True)
+    assert order == ["a#x", "a#y", "a", "b"]
+
+
+def test_first_rounds_of_parts_share_what_the_whole_would_get() -> None:
+    """Of the money for two tasks the parts of one get 60% and 30% of a half, and it keeps 10%."""
+    tasks = [OpenTask(Task(id=name, level=3, source="")) for name in "ab"]
+    scheduler = Scheduler(
+        [*tasks, part("a", "x", 0.6), part("a", "y", 0.3)], lambda task: 0.0, breadth_first=True
+    )
+    shares = {}
+    left = 1.0
+    for _ in range(4):
+        turn = scheduler.take()
+        assert turn is not None
+        shares[turn.open.task.id] = left / turn.waiting
+        left -= left / turn.waiting
+        scheduler.put_back(turn, done=True)
+    assert shares == pytest.approx({"a#x": 0.3, "a#y": 0.15, "a": 0.05, "b": 0.5})
+
+
+def test_the_gain_of_a_part_counts_by_its_share_of_the_time() -> None:
+    small, large = part("a", "x", 0.1), part("a", "y", 0.7)
+    for each in (small, large):
+        each.tried.append(attempt(2.0))
+    scheduler = Scheduler([small, large], lambda task: 0.1, breadth_first=True)
+    turn = scheduler.take()
+    assert turn is not None and turn.open is large

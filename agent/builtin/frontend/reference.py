@@ -71,6 +71,12 @@ def renamed(source: str) -> str:
     return re.sub(r"\bModel\b", "ModelNew", source).strip() + "\n"
 
 
+def needed(source: str, names: set[str]) -> str:
+    """Return the imports and module-level code that these names need; without the class Model."""
+    definitions, imports = _module_level(source, parsed(source), set(names))
+    return "\n\n\n".join(["\n".join(imports), *(text for text, _ in definitions)]).strip()
+
+
 def _reachable_methods(methods: dict[str, ast.FunctionDef]) -> set[str]:
     """Methods the constructor calls, with itself."""
     found: set[str] = set()

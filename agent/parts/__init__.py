@@ -1,0 +1,1 @@
+"""Tasks in parts: expensive submodules are tasks of their own, and are put together again."""
