@@ -45,7 +45,7 @@ class FileSeed:
 def missing(
     tried: Sequence[Attempt], together: Candidate | None, seed: SeedSource | None
 ) -> list[SeedSource]:
-    """Return the seeds that a history does not have yet: what is put `together` from parts, then the `seed`."""
+    """Return the seeds that a history does not have yet: what was put `together`, then the `seed`."""
     found: list[SeedSource] = []
     if together is not None and repeated(together, tried) is None:
         found.append(lambda _: together)
