@@ -281,7 +281,7 @@ class ExecutionOptions(Section):
     ] = None
     tracking: Annotated[
         tuple[TrackerName, ...],
-        typer.Option(help="Track by otel, trackio or wandb; repeatable."),
+        typer.Option(hidden=True, help="Track by otel, trackio or wandb; repeatable."),
     ] = ()
     prices: Annotated[
         Path | None, typer.Option(hidden=True, help="Prices besides genai-prices', as TOML.")

@@ -106,7 +106,7 @@ def simulated(tasks: Sequence[Task], breadth_first: bool, options: Mapping[str, 
         RunConfig,
         {
             "coder": "llm", "model": _MODEL, "language": ("cuda",), "reply_tokens": 32768,
-            "seed": "none", **options,
+            "seed": "none", "parts": "none", **options,
         },
     )  # fmt: skip
     evaluation = config.evaluation.model_copy(update={"device": TARGET.device})
