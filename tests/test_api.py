@@ -45,7 +45,7 @@ assert sorted(p.name for p in (result.folder / "tasks").iterdir()) == ["module_N
 
 
 def test_importing_it_is_quick() -> None:
-    """By the CPU's clock, for the machine may be busy."""
+    """CPU time is measured, since the machine may be busy."""
     program = (
         "import time; began = time.process_time(); import kernelwright; print(time.process_time() - began)"
     )

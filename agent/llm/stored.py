@@ -38,9 +38,7 @@ class StoredModel:
         self._answers: dict[str, Completion] = {}
         self._under_way: dict[str, asyncio.Task[Completion]] = {}
         self._longer: set[str] = set()  # models whose replies have twice the length
-        self._cut: dict[
-            str, Completion
-        ] = {}  # paid for; of these calls a longer answer is yet to be requested
+        self._cut: dict[str, Completion] = {}  # paid for; the longer answer is yet to be requested
         for call in database.llm_calls():
             budget.count(call.task, call.usd, call.prompt_tokens + call.completion_tokens)
             answer, sent = _answer(call), ModelCall.model_validate(call.request)
@@ -87,7 +85,7 @@ class StoredModel:
             except ShareSpent:
                 raise  # the task's next step, which has no share, requests the longer one
             except (BudgetSpent, ModelRefused):
-                pass  # it stays cut
+                pass  # the answer stays cut: nothing longer can be paid for, or is allowed
             del self._cut[call.sha256]
         self._answers[call.sha256] = completion
         return completion

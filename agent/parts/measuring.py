@@ -19,7 +19,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from kernelwright.agent.builtin.frontend.export import quoted
-from kernelwright.agent.builtin.frontend.submodules import SubmoduleCall, called_through, described
+from kernelwright.agent.builtin.frontend.submodules import (
+    NestedCalls,
+    SubmoduleCall,
+    called_through,
+    described,
+)
+from kernelwright.agent.builtin.frontend.trace import is_literal
 from kernelwright.agent.builtin.ir.graph import Meta
 from kernelwright.agent.builtin.ir.names import attribute
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
@@ -27,7 +33,6 @@ from kernelwright.agent.parts.assembly import PlacedPart, assembled
 from kernelwright.agent.parts.choice import COVERED, ChosenPart, MeasuredSubmodule, Place, chosen
 from kernelwright.agent.parts.construction import Constructions, NotWritten
 from kernelwright.agent.parts.inputs import input_text
-from kernelwright.agent.parts.names import NotRenamed
 from kernelwright.agent.parts.task_file import PartModel, constructed, taken_out
 from kernelwright.kernelbench.evaluator.reference.loading import (
     DTYPES,
@@ -53,7 +58,6 @@ class _Seen:
     """A submodule as it is seen in calls of the whole."""
 
     calls: dict[str, SubmoduleCall] = field(default_factory=dict)  # by what is given
-    within: dict[str, None] = field(default_factory=dict)  # what it calls
     refused: bool = False
     writes: bool = False  # into what it is given
     times: list[float] = field(default_factory=list)  # in each call of the whole
@@ -71,6 +75,7 @@ class Submodules:
         self.init = constructor_inputs(self.given, self.module.Model)
         self.constructions = Constructions()
         self.seen: dict[str, _Seen] = {}
+        self.nested = NestedCalls()
         self.refused: dict[str, str] = {}  # why submodules are no parts, by the first path
         with self.constructions.recorded():
             self.model = self.build(self.module.Model)
@@ -113,27 +118,18 @@ class Submodules:
     # What is called, and how long it takes.
 
     def _record(self, inputs: Sequence[Any]) -> None:
-        stack: list[str] = []
         model = self.model
 
         def call(path: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             seen = self.seen.setdefault(path, _Seen())
-            if stack and path not in stack:
-                self.seen[stack[-1]].within[path] = None
-            tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-            before = [tensor._version for tensor in tensors]
-            stack.append(path)
-            try:
-                made = original(*args, **kwargs)
-            finally:
-                stack.pop()
+            made, writes = self.nested.carry_out(path, original, args, kwargs)
+            seen.writes |= writes
             try:
                 one = SubmoduleCall(path, quoted(path, model), described((args, kwargs)), described(made))
                 known = seen.calls.setdefault(repr(one.given), one)
                 seen.refused |= known.made != one.made or not _fits(one)
             except Untraceable:
                 seen.refused = True
-            seen.writes |= before != [tensor._version for tensor in tensors]
             return made
 
         self._call(model, call, inputs)
@@ -179,10 +175,11 @@ class Submodules:
                 seconds=share(seen) * min(whole),
                 kind=_kind(modules[path], seen),
                 fits=not seen.refused and len(seen.calls) == 1,
-                calls=tuple(seen.within),
+                calls=tuple(self.nested.within.get(path, ())),
                 writes=seen.writes,
                 is_chain=type(modules[path]).forward is nn.Sequential.forward,
-                is_library=not seen.within and type(modules[path]).__module__.startswith("torch."),
+                is_library=path not in self.nested.within
+                and type(modules[path]).__module__.startswith("torch."),
             )
             for path, seen in self.seen.items()
         }
@@ -213,7 +210,7 @@ class Submodules:
             words = [self.constructions.text(self.model.get_submodule(path), names) for path in place]
             text = words[0] if len(words) == 1 else f"torch.nn.Sequential({', '.join(words)})"
             yield constructed(self.source, text, names)
-        literals = [repr(value) for value in self.init] if all(map(_is_literal, self.init)) else None
+        literals = [repr(value) for value in self.init] if all(map(is_literal, self.init)) else None
         if literals is None and list(self.given) != list(self.init):
             return
         owner, _, name = place[0].rpartition(".")
@@ -285,7 +282,7 @@ class Submodules:
                     with torch.no_grad():
                         results.append(pytree.tree_leaves(model(*_cloned(inputs))))
                 torch.testing.assert_close(results[1], results[0], equal_nan=True)
-        except (NotRenamed, Exception) as error:  # noqa: BLE001 - the task's code may raise anything
+        except Exception as error:  # noqa: BLE001 - the task's code may raise anything
             return f"{type(error).__name__}: {error}".partition("\n")[0]
         return ""
 
@@ -308,12 +305,6 @@ def _kind(module: nn.Module, seen: _Seen) -> str:
     ]
     weights = [(name, value.shape, value.dtype) for name, value in module.state_dict().items()]
     return f"{settings}{weights}{sorted(seen.calls)}"
-
-
-def _is_literal(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_literal, value))
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _cloned(inputs: Sequence[Any]) -> Any:

@@ -5,7 +5,7 @@
         return torch.mul(x, LEFT)                  return torch.mul(x, LEFT)
 
 The syntax tree is renamed, and so is the text, in which comments and strings stay; where the text does not
-come to the same tree it is written anew from the tree.
+give the same tree it is generated from the tree, without comments.
 """
 
 import ast
@@ -73,12 +73,12 @@ def renamed(source: str, names: Mapping[str, str]) -> str:
     except (SyntaxError, ValueError):
         pass
     try:
-        anew = ast.unparse(tree) + "\n"
+        generated = ast.unparse(tree) + "\n"
     except ValueError as error:  # an f-string that this Python cannot write
         raise NotRenamed(str(error)) from None
-    if ast.dump(parsed(anew)) != ast.dump(tree):
-        raise NotRenamed("it cannot be written anew")
-    return anew
+    if ast.dump(parsed(generated)) != ast.dump(tree):
+        raise NotRenamed("it cannot be generated from its syntax tree")
+    return generated
 
 
 def _bound(nodes: Iterable[ast.AST]) -> set[str]:

@@ -1,1 +1,1 @@
-"""Tracking: what a run records is told as it comes to a file of JSON lines, and to trackers of the user's."""
+"""Tracking: records of a run are sent, as they are stored, to a file of JSON lines and to trackers."""

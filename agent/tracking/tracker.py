@@ -82,7 +82,7 @@ class TrackedDatabase(RunDatabase):
 
 
 class BackgroundTracker:
-    """A tracker in a thread of its own, which does nothing while a candidate is timed."""
+    """A tracker in a thread of its own, to which no record is handed while a candidate is timed."""
 
     def __init__(
         self, name: str, begin: Callable[[], Tracker], timing_lock: TimingLock, say: Callable[[str], None]
@@ -121,8 +121,8 @@ class BackgroundTracker:
             tracker = self._begin()
             while not (self._ended.is_set() and self._records.empty()):
                 record = self._records.get()
-                with self._timing_lock.shared():
-                    pass  # not held meanwhile: a slow tracker would keep a timing waiting
+                with self._timing_lock.shared():  # waits for the end of a timing
+                    pass  # and is not held longer: a slow tracker would keep the next one waiting
                 record(tracker)
             tracker.close()
         except Exception as error:  # noqa: BLE001 - a tracker's library may raise anything

@@ -210,7 +210,7 @@ def test_parts_come_before_their_whole_which_waits_for_them() -> None:
 
 
 def test_first_rounds_of_parts_share_what_the_whole_would_get() -> None:
-    """Of the money for two tasks the parts of one get 60% and 30% of a half, and it keeps 10%."""
+    """Two parts get 60% and 30% of their task's half of the money, and the whole keeps 10%."""
     tasks = [OpenTask(Task(id=name, level=3, source="")) for name in "ab"]
     scheduler = Scheduler(
         [*tasks, part("a", "x", 0.6), part("a", "y", 0.3)], lambda task: 0.0, breadth_first=True

@@ -61,13 +61,34 @@ class SubmoduleCall:
 
 
 @dataclass
+class NestedCalls:
+    """Submodules, by path, with those that each one calls, as seen in the calls that are carried out here."""
+
+    within: dict[str, dict[str, None]] = field(default_factory=dict)
+    _stack: list[str] = field(default_factory=list)
+
+    def carry_out(self, path: str, original: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, bool]:
+        """Return the result of a call, and whether it has written into what it was given."""
+        if self._stack and path not in self._stack:
+            self.within.setdefault(self._stack[-1], {})[path] = None
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        before = [tensor._version for tensor in tensors]
+        self._stack.append(path)
+        try:
+            made = original(*args, **kwargs)
+        finally:
+            self._stack.pop()
+        return made, before != [tensor._version for tensor in tensors]
+
+
+@dataclass
 class Leaving:
     """A search for what has to be left to torch, and its result."""
 
     build: Callable[[], nn.Module]
     left: dict[str, str] = field(default_factory=dict)  # paths, with the reason
     calls: dict[str, dict[str, SubmoduleCall]] = field(default_factory=dict)  # by path, and by what is given
-    within: dict[str, dict[str, None]] = field(default_factory=dict)  # which submodules each one calls
+    nested: NestedCalls = field(default_factory=NestedCalls)
     refused: dict[str, str] = field(default_factory=dict)  # why a submodule is not one operator
     sound: set[str] = field(default_factory=set)  # can be traced
 
@@ -111,7 +132,7 @@ class Leaving:
         return found
 
     def below(self, path: str) -> Iterator[str]:
-        for child in self.within.get(path, ()):
+        for child in self.nested.within.get(path, ()):
             calls = list(self.calls.get(child, {}).values())
             if child in self.sound and child not in self.refused and len(calls) == 1 and calls[0].is_plain:
                 yield child
@@ -121,25 +142,15 @@ class Leaving:
     # What calls what.
 
     def record(self, inputs: Sequence[Any], reason: str) -> None:
-        stack: list[str] = []
-
         def call(path: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            if stack and path not in stack:
-                self.within.setdefault(stack[-1], {})[path] = None
-            tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-            before = [tensor._version for tensor in tensors]
-            stack.append(path)
-            try:
-                made = original(*args, **kwargs)
-            finally:
-                stack.pop()
+            made, writes = self.nested.carry_out(path, original, args, kwargs)
             try:
                 self.enter(
                     SubmoduleCall(path, quoted(path, model), described((args, kwargs)), described(made))
                 )
             except Untraceable as error:
                 self.refused[path] = str(error)
-            if before != [tensor._version for tensor in tensors]:
+            if writes:
                 self.refused[path] = "writes into what it is given"
             return made
 
@@ -166,7 +177,7 @@ class Leaving:
     ) -> dict[str, str]:
         """Return the smallest submodules that one fails for, with the reasons; itself if none fails."""
         found: dict[str, str] = {}
-        for child in self.within.get(path, ()):
+        for child in self.nested.within.get(path, ()):
             if child not in self.calls or child in self.sound | self.left.keys() | found.keys():
                 continue
             why = self.failure(model, child, asked)

@@ -112,14 +112,15 @@ def _arguments(model: nn.Module, inputs: list[Any]) -> tuple[str, ...]:
 
 
 def _constructor(init: Any) -> tuple[str, ...]:
-    if not isinstance(init, list | tuple) or not all(_is_literal(value) for value in init):
+    if not isinstance(init, list | tuple) or not all(is_literal(value) for value in init):
         raise Untraceable("get_init_inputs() holds something other than literals")
     return tuple(repr(value) for value in init)
 
 
-def _is_literal(value: Any) -> bool:
+def is_literal(value: Any) -> bool:
+    """Return True for what Python can write as it is: numbers, text, None, lists and tuples of these."""
     if isinstance(value, list | tuple):
-        return all(_is_literal(item) for item in value)
+        return all(is_literal(item) for item in value)
     return isinstance(value, bool | int | float | str | None)
 
 

@@ -84,7 +84,7 @@ def test_the_endpoint_says_how_long_to_wait(endpoint: FakeEndpoint) -> None:
 
 
 def test_a_pause_may_be_given_as_a_date(endpoint: FakeEndpoint) -> None:
-    """In whole seconds, so it is one to two of them."""
+    """HTTP dates have whole seconds, so the pause is one to two of them."""
     endpoint.script = lambda body, number: (
         Reply("ok")
         if number

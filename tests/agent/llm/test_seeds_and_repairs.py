@@ -171,6 +171,7 @@ def test_a_task_whose_time_is_over_before_a_model_is_asked_ends_with_its_seed(
     options = {"rounds": 1, "seed": "builtin", "search": search, "max_minutes": 0.003}
     assert carried_out(database, endpoint, pool=pool, **options)
     assert coder.asked == [] and told(database) == [("seed", "correct")]
+    assert [attempt.confirms for attempt in database.attempts("file:0")] == [False, True]
     [entry] = database.tasks()
     assert entry.state is TaskState.done and "minutes" in entry.stop_reason and not database.llm_calls()
 

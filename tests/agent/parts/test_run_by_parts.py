@@ -2,9 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,23 +17,10 @@ from kernelwright.results.report.formats import ReportFormat, render
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
 from kernelwright.results.summary import summarize
-from tests.helpers.anywhere import TARGET
 from tests.helpers.model_runs import KERNEL, Pool, carried_out, judged, says
 
 SEED = Candidate(source=KERNEL.format("1.1"), language="cpp", author="builtin")
 BLOCKS, HEAD = "file:0#blocks.0", "file:0#head"
-
-
-@pytest.fixture
-def endpoint() -> Iterator[FakeEndpoint]:
-    with FakeEndpoint().serving() as made:
-        yield made
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RunDatabase]:
-    with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as made:
-        yield made
 
 
 class CutPool(Pool):

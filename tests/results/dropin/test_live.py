@@ -126,7 +126,7 @@ def test_the_weights_are_the_modules(norm: tuple[RMSNorm, nn.Module, Counted]) -
 
 @pytest.mark.builds
 def test_gradients_are_the_modules(norm: tuple[RMSNorm, nn.Module, Counted]) -> None:
-    """By the package's backward; of a file, which has none, by the module's own forward."""
+    """A package has its own backward; a file has none, so the module's own forward runs."""
     module, fast, _ = norm
     found, wanted = (torch.autograd.grad(m(X).square().sum(), m.weight)[0] for m in (fast, module))
     torch.testing.assert_close(found, wanted)
