@@ -63,6 +63,7 @@ _CHANCE = random.SystemRandom()
 _OVERHEAD_TRIES, _LAUNCH_TRIES = 20, 5
 _OVERHEAD_BYTES = 1 << 28  # of the outputs of all its calls
 _BALLAST = 8  # pieces
+_MOST_BALLAST = 1 << 21  # bytes of a piece
 _POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two pages, a line of the cache
 
 
@@ -196,7 +197,7 @@ class Runner:
         timed block, so that poison does not tell which outputs will be checked.
         """
         self.outputs, self.ballast = [], []
-        self.ballast = _ballast(self.memory.device)
+        self.ballast = _ballast(room_bytes, self.memory.device)
         _poison(room_bytes, self.memory.device)
         self.memory.reclaim()
         return {"ok": True}
@@ -358,16 +359,22 @@ def _settle_inductor() -> None:
         settings.cpp_cache_precompile_headers = False
 
 
-def _ballast(device: torch.device) -> list[torch.Tensor]:
+def _ballast(room_bytes: Sequence[int], device: torch.device) -> list[torch.Tensor]:
     """Pieces of the heap taken at random, to be held during a block.
+
+    Up to three have the size of an output: without them it may fit so well where the last one was that it
+    always comes to lie there.
 
     How the heap is laid out makes a kernel up to 15% faster or slower, and without this it is the same in
     all blocks of a process: an error that no interval shows (docs/LOG.md).
     After C. Curtsinger and E. Berger, "Stabilizer: statistically sound performance evaluation" (2013).
     """
-    sizes = [int(2 ** _CHANCE.uniform(12, 21)) for _ in range(2 * _BALLAST)]  # 4 KiB to 2 MiB
+    sizes = [int(2 ** _CHANCE.uniform(12, 21)) for _ in range(2 * _BALLAST)]  # 4 KiB to _MOST_BALLAST
     pieces = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
-    return _CHANCE.sample(pieces, _BALLAST)  # the others leave gaps
+    kept = _CHANCE.sample(pieces, _BALLAST)  # the others leave gaps
+    small = [size for size in room_bytes if size <= _MOST_BALLAST]
+    alike = _CHANCE.choices(small, k=_CHANCE.randrange(4)) if small else []
+    return kept + [torch.empty(size, dtype=torch.uint8, device=device) for size in alike]
 
 
 def _poison(sizes: Sequence[int], device: torch.device) -> None:
