@@ -20,12 +20,12 @@ def times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if "timed" in request.keywords:
         return
 
-    def took(seen: dict[str, Any], path: str) -> float:
-        return sum(took(seen, inner) for inner in seen[path].within) or 1.0
+    def took(within: dict[str, dict[str, None]], path: str) -> float:
+        return sum(took(within, inner) for inner in within.get(path, ())) or 1.0
 
     def time(self: Submodules) -> None:
         for path, each in self.seen.items():
-            each.times.append(took(self.seen, path))
+            each.times.append(took(self.nested.within, path))
 
     monkeypatch.setattr(Submodules, "_time", time)
 
