@@ -20,6 +20,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import ModuleType
 
 TIMEOUT_S = 280
 
@@ -93,10 +94,11 @@ def _run(words: list[str], cwd: str, env: dict[str, str], output: str) -> None:
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         elif how == "-c":
             sys.argv = ["-c", *rest[1:]]
-            exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+            sys.modules["__main__"] = script = ModuleType("__main__")
+            exec(compile(rest[0], "<string>", "exec"), vars(script))
         else:
             sys.argv = words
-            runpy.run_path(how, run_name="__main__")
+            runpy.run_path(how, run_name="__main__")  # in a module of its own, as with -m
     except SystemExit as ended:
         code = ended.code
     except BaseException:  # noqa: BLE001 - a script may raise anything
