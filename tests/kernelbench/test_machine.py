@@ -12,7 +12,8 @@ from tests.helpers.pretended import GIB, MIB, Machine, pretend
 def test_this_machine_is_taken_for_something() -> None:
     mark = machine.fingerprint(machine.physical_threads())
     assert 1 <= mark.threads <= machine.usable_cpus() * 8
-    assert 0 < machine.allocatable_bytes() <= machine.available_bytes() <= mark.memory_bytes
+    assert 0 < machine.allocatable_bytes() <= mark.memory_bytes
+    assert 0 < machine.available_bytes() <= mark.memory_bytes
     assert mark.last_level_cache_bytes > 0
 
 

@@ -236,6 +236,46 @@ def test_plain_sums_are_those_of_a_loop(dims: Sequence[int] | None) -> None:
     assert not long or error > float(((x.sum(dims) if dims else x.sum()) - exact).abs().max() / exact.max())
 
 
+SOFTMAX = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.SOFTMAX(dim=1)
+def get_inputs():
+    return [torch.rand(16, 4096)]
+def get_init_inputs():
+    return []
+"""
+
+
+def softmax_by_loops(name: str, x: torch.Tensor) -> torch.Tensor:
+    """In float32, terms added one after the other."""
+    terms = (x - x.amax(1, keepdim=True)).exp()
+    total = torch.zeros(len(x))
+    for column in terms.T:
+        total += column
+    match name:
+        case "softmax":
+            return terms / total[:, None]
+        case "log_softmax":
+            return x - x.amax(1, keepdim=True) - total.log()[:, None]
+    return x.amax(1) + total.log()
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_a_loop_over_equal_terms_that_round_the_same_way_is_right(
+    name: str, oracle_of: Callable[..., Oracle]
+) -> None:
+    """Two large elements, and 4094 whose terms are each 1.5 ulps of the sum: a third of them is lost."""
+    oracle = oracle_of(SOFTMAX.replace("SOFTMAX", name))
+    x = oracle.slots[0][0].zero_()
+    x[:, 7] = x[:, 99] = 14.856
+    oracle._families[0] = "perturbed"
+    oracle.expect(0, None, rate=False)
+    looped = softmax_by_loops(name, x)
+    assert oracle.judged([looped])["error"] <= 1.0 < oracle.judged([looped * (1 + 2e-3)])["error"]
+
+
 def test_what_is_not_finite_is_not_rounded() -> None:
     patterns = torch.tensor([-1, 0x7F800000, -0x800000, 0x7F800001], dtype=torch.int32)
     found = rounded(patterns.view(torch.float32), 7)
