@@ -1,6 +1,7 @@
 """The demo: tasks and samples, SFT, RL, and a trial of each, for several seeds; resumable after a kill.
 
-Contents of the folder: `tasks.json`, the tried tasks also as files in `tasks/rewarded` and `tasks/held`,
+Contents of the folder: `target.json`, whose measured rates are in prompts, so a resumed demo has the same;
+`tasks.json`, the tried tasks also as files in `tasks/rewarded` and `tasks/held`,
 `evaluations.jsonl` (each measured kernel), `seed-N/sft` and `seed-N/rl` (trainings, for `kernelwright
 report`), `seed-N/tried.json`, and at the end `table.md` and `curves.svg`.
 """
@@ -83,8 +84,17 @@ class Demo:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
             folders = {seed: self.out / f"seed-{seed}" for seed in seeds}
-            teach(folders, self.settings, self.out, evaluator.target, self.say)
-            return [self._seed(seed, tasks, evaluator.target, measured, drawing) for seed in seeds]
+            target = self._target(evaluator.target)
+            teach(folders, self.settings, self.out, target, self.say)
+            return [self._seed(seed, tasks, target, measured, drawing) for seed in seeds]
+
+    def _target(self, measured: Target) -> Target:
+        """Return the target that prompts tell of: as it was measured when the demo began."""
+        path = self.out / "target.json"
+        found = state_io.read(path, Target)
+        if found is None:
+            state_io.write(path, measured)
+        return found or measured
 
     def _tried_tasks(self, tasks: DemoTasks) -> list[DemoTask]:
         return [*tasks.known[: self.settings.tried_tasks], *tasks.held]

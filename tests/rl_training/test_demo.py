@@ -46,6 +46,11 @@ def same(one: Path, other: Path) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
+def prompts(out: Path) -> list[object]:
+    steps = sorted((out / SEED / "rl" / "trajectories").iterdir())
+    return [turn.messages for step in steps for made in read(step) for turn in made.turns]
+
+
 def test_rewards_come_from_evaluations(finished: Path) -> None:
     measured = {
         json.loads(line)["evaluation"]["candidate"] for line in (finished / "evaluations.jsonl").open()
@@ -72,7 +77,10 @@ def test_weights_change_and_are_tracked(finished: Path) -> None:
 
 
 def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None:
-    """RL again on the same measurements: killed after its first step, and gone on with."""
+    """RL again on the same measurements: killed after its first step, and gone on with.
+
+    The rates that a busier machine is measured to have are in no prompt: those of the folder are.
+    """
     again = tmp_path / "out"
     shutil.copytree(finished, again)
     shutil.rmtree(again / SEED / "rl")
@@ -90,6 +98,7 @@ def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None
         running.wait()
     done = subprocess.run(demo(again), capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert prompts(finished) == prompts(again)
     assert same(finished / SEED / "rl" / "policy", again / SEED / "rl" / "policy")
     before, after = (state_io.read(folder / SEED / "tried.json", Seed) for folder in (finished, again))
     assert before is not None and after is not None and before.tried == after.tried
