@@ -16,9 +16,11 @@ import torch
 from safetensors.torch import load_file
 
 from kernelwright.results.store.training import METRICS
-from kernelwright.rl_training.demo.demo import Seed
+from kernelwright.rl_training.demo.demo import Demo, Seed
+from kernelwright.rl_training.demo.settings import SHORT
 from kernelwright.rl_training.rewards import state_io
 from kernelwright.rl_training.trajectory import read
+from tests.helpers.anywhere import TARGET
 
 SEED = "seed-0"
 pytestmark = [pytest.mark.slow, pytest.mark.training, pytest.mark.timeout(900)]
@@ -102,3 +104,10 @@ def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None
     assert same(finished / SEED / "rl" / "policy", again / SEED / "rl" / "policy")
     before, after = (state_io.read(folder / SEED / "tried.json", Seed) for folder in (finished, again))
     assert before is not None and after is not None and before.tried == after.tried
+
+
+def test_a_resumed_demo_has_the_rates_of_its_start_in_its_prompts(tmp_path: Path) -> None:
+    """Measured again they differ by what else the machine does, and with them every prompt."""
+    busier = TARGET.model_copy(update={"languages": ()})
+    assert Demo(SHORT, tmp_path, print)._target(TARGET) == TARGET
+    assert Demo(SHORT, tmp_path, print)._target(busier) == TARGET != busier
