@@ -55,17 +55,25 @@ def _code(spec: InputSpec) -> str:
     return f"torch.randint(0, {spec.limit}, {spec.shape}{dtype})"
 
 
-def locate(where: str, name: str, init: Sequence[str], specs: Sequence[InputSpec], folder: Path) -> Any:
+def locate(
+    where: str,
+    name: str,
+    init: Sequence[str],
+    specs: Sequence[InputSpec],
+    folder: Path,
+    builds: bool = False,
+) -> Any:
     """Return the module or function `name` of `where`, a file or an importable module, or of hf.
 
     Classes are constructed with `init`, "8" or "eps=1e-5", and set to evaluation mode, in the dtype of the
-    floating inputs. Raises UsageError, MissingPrerequisite.
+    floating inputs. `builds`: a function is called with `init`, and what it returns is returned, whatever
+    it is. Raises UsageError, MissingPrerequisite.
     """
     if where == "hf":
         found = _of_transformers(name, init)
     else:
         scope = _imported(where, folder)
-        found = _constructed(_attribute(scope, name, where), init, vars(scope), f"{where}:{name}")
+        found = _constructed(_attribute(scope, name, where), init, vars(scope), f"{where}:{name}", builds)
     if isinstance(found, nn.Module):
         dtypes = {spec.dtype for spec in specs if spec.dtype in FLOATS}
         found.eval()
@@ -121,7 +129,7 @@ def _attribute(scope: Any, name: str, where: str) -> Any:
     return found
 
 
-def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: str) -> Any:
+def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: str, builds: bool) -> Any:
     """Return an instance of a class; of a function that takes `init`, or nothing, what it returns."""
     args, kwargs = _arguments(init, {"torch": torch, "nn": nn, **scope})
     if isinstance(found, type) and issubclass(found, nn.Module):
@@ -141,13 +149,13 @@ def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: s
         if init:
             raise UsageError(f"{name} is a module already", "leave out --init")
         return found
-    if not init and _takes_arguments(found):
+    if not init and not builds and _takes_arguments(found):
         return found
     try:
         made = found(*args, **kwargs)
     except Exception as error:  # noqa: BLE001
         raise UsageError(f"{name} fails: {said(error)}", "correct --init") from None
-    if not isinstance(made, nn.Module):
+    if not isinstance(made, nn.Module) and not builds:
         raise UsageError(f"{name} was called with --init and returned no module", "leave out --init")
     return made
 

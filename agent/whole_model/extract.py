@@ -1,0 +1,101 @@
+"""Extraction of tasks from a model, in a sandboxed worker: the model's code never runs in this process."""
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernelwright.agent.whole_model.model_name import ModelName
+from kernelwright.agent.whole_model.records import ExtractedPart, ModelExtract
+from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.protocol import Limits
+from kernelwright.kernelbench.machine import cache_folder, usable_cpus
+
+if TYPE_CHECKING:
+    from kernelwright.agent.whole_model.parts import ModelPart
+
+_TIMEOUT_S = 3600.0
+
+
+def extract(model: ModelName, trains: bool, most_calls: int) -> tuple[ModelExtract, dict[str, str]]:
+    """Return the parts of a model's step, and the text of each task file by its name.
+
+    Raises UsageError, MissingPrerequisite.
+    """
+    request = {"model": model.to_json(), "trains": trains, "most_calls": most_calls}
+    with (
+        WorkerPool(threads=usable_cpus(), cache=cache_folder(), limits=Limits()) as pool,
+        pool.start("oracle", f"{__name__}:serve") as worker,
+    ):
+        try:
+            answer = json.loads(worker.request(request, _TIMEOUT_S))
+        except (WorkerDied, WorkerTimeout) as error:
+            raise UsageError(
+                f"{model} ended the process that ran it: {error}", "try a smaller batch or fewer layers"
+            ) from None
+    if "message" in answer:
+        kind = MissingPrerequisite if answer["missing"] else UsageError
+        raise kind(answer["message"], answer["fix"])
+    return ModelExtract.model_validate(answer["extract"]), answer["sources"]
+
+
+def serve(channel: Channel) -> None:
+    """Worker entry: survey one model."""
+    from kernelwright.agent.whole_model.parts import parts_of
+    from kernelwright.agent.whole_model.survey import survey
+
+    asked, _ = channel.receive_json()
+    try:
+        model = ModelName.from_json(asked["model"])
+        step = model.step(asked["trains"])
+        surveyed = survey(step, time.perf_counter)
+        parts = parts_of(surveyed, asked["most_calls"])
+        total = surveyed.places[0].cost
+        names = _file_names(parts)
+        extract = ModelExtract(
+            model=str(model),
+            trains=step.trains,
+            seconds=surveyed.seconds,
+            profiled_s=total.seconds,
+            products_s=total.products_s,
+            kept_bytes=total.kept_bytes,
+            parts=tuple(_record(part, name) for part, name in zip(parts, names, strict=True)),
+        )
+        sources = {name: part.source for part, name in zip(parts, names, strict=True) if part.source}
+        channel.send_json({"extract": extract.model_dump(mode="json"), "sources": sources})
+    except KernelwrightError as error:
+        missing = isinstance(error, MissingPrerequisite)
+        channel.send_json({"message": error.message, "fix": error.fix, "missing": missing})
+
+
+def _file_names(parts: "Sequence[ModelPart]") -> list[str]:
+    """Return a file name for each part with a task, by rank, 01_rms_norm.py; "" for the others."""
+    rank = itertools.count(1)
+    return [f"{next(rank):02}_{_words(part.name)}.py" if part.source else "" for part in parts]
+
+
+def _words(name: str) -> str:
+    """Return a class's name as a file is named: LlamaRMSNorm becomes llama_rms_norm."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())
+
+
+def _record(part: "ModelPart", task: str) -> ExtractedPart:
+    return ExtractedPart(
+        kind=part.kind,
+        is_module=part.is_module,
+        places=tuple(place.path for place in part.places),
+        calls=part.calls,
+        forward_s=part.cost.forward_s,
+        backward_s=part.cost.backward_s,
+        products_s=part.cost.products_s,
+        kept_bytes=part.cost.kept_bytes,
+        torch_calls=part.torch_calls,
+        task=task,
+        reason=part.reason,
+    )

@@ -1,0 +1,121 @@
+"""Parts of a model that kernels may make faster: modules and functions, largest first."""
+
+import operator
+from collections import Counter
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from kernelwright.agent.whole_model.places import CallExample, CallSite, StepCost
+from kernelwright.agent.whole_model.survey import StepSurvey
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
+from kernelwright.kernelbench.modules.writing import task_source
+
+# All chosen by hand.
+_LEAST_SHARE = 0.005  # of the step's time, in all operators but products
+_IN_SMALLER = 0.7  # of that time of a part, above which smaller parts within are taken
+_OPERATORS_A_CALL = 6  # of ATen for a call of torch, at most, views and copies included
+
+
+@dataclass
+class ModelPart:
+    """A kind of call: of modules of one class and setting, or of a function, with arguments of one form."""
+
+    kind: str
+    form: str
+    example: CallExample | None = None
+    places: list[CallSite] = field(default_factory=list)
+    calls: int = 0
+    cost: StepCost = field(default_factory=StepCost)
+    operators: float = 0.0  # calls of torch's operators, in all calls
+    looked_at: bool = False
+    torch_calls: int = 0  # of one traced call
+    source: str = ""  # of its task; "" without one
+    reason: str = ""  # why there is none
+
+    @property
+    def is_divided(self) -> bool:
+        """Return True if smaller parts within hold most of that time."""
+        smaller = sum(child.cost.fusable_s for place in self.places for child in place.children)
+        return smaller > _IN_SMALLER * sum(place.cost.fusable_s for place in self.places)
+
+    @property
+    def is_a_product(self) -> bool:
+        """Return True for a call of a library, a linear layer's say, which has nothing to be fused with."""
+        return self.torch_calls == 1 and self.cost.products_s > 0
+
+    @property
+    def is_module(self) -> bool:
+        return isinstance(self.places[0].called, nn.Module)
+
+    @property
+    def name(self) -> str:
+        return self.kind.rpartition(".")[2]
+
+
+def parts_of(survey: StepSurvey, most_calls: int) -> list[ModelPart]:
+    """Return the parts of a step that make few calls of torch, by the time that fusing could save at most.
+
+    The largest such parts are taken, unless smaller ones within hold most of that time: kernels for these
+    serve more models. What cannot be a task is listed with the reason, and what is within it looked at.
+    """
+    kinds = _kinds(survey)
+    least = _LEAST_SHARE * survey.profiled_s
+    found: dict[tuple[str, str], ModelPart] = {}
+
+    def look(place: CallSite) -> None:
+        here = [kinds[key] for key in dict.fromkeys((place.kind, call.form) for call in place.calls)]
+        here = [part for part in here if part.cost.fusable_s >= least]
+        whole = [part for part in here if not part.is_divided]
+        for part in whole:
+            if not part.looked_at:
+                _make_task(part, most_calls)
+            if part.source or part.reason:
+                found[part.kind, part.form] = part
+        if here and not (whole and all(part.source for part in whole)):
+            for child in place.children:
+                look(child)
+
+    look(survey.places[0])
+    worth = [part for part in found.values() if not part.is_a_product]
+    return sorted(worth, key=lambda part: -part.cost.fusable_s)
+
+
+def _kinds(survey: StepSurvey) -> dict[tuple[str, str], ModelPart]:
+    """Return the calls of a step by kind and form; a place called in several forms counts for each."""
+    kinds: dict[tuple[str, str], ModelPart] = {}
+    for place in survey.places:
+        for form, count in Counter(call.form for call in place.calls).items():
+            key = place.kind, form
+            if key not in kinds:
+                kinds[key] = ModelPart(place.kind, form)
+            part = kinds[key]
+            if part.example is None:
+                part.example = next((c for c in place.calls if c.form == form and c.is_kept), None)
+            part.places.append(place)
+            part.calls += count
+            part.cost.add(place.cost, count / len(place.calls))
+            part.operators += place.all_operators * count / len(place.calls)
+    return kinds
+
+
+def _make_task(part: ModelPart, most_calls: int) -> None:
+    """Trace the part and write its task, unless it makes more calls of torch."""
+    part.looked_at = True
+    if part.operators / part.calls > _OPERATORS_A_CALL * most_calls:
+        return
+    assert part.example is not None
+    try:
+        traced = trace_call(part.places[0].called, part.example.args, part.example.kwargs)
+        part.torch_calls = _calls_in(traced)
+        if part.torch_calls <= most_calls:
+            part.source = task_source(traced)
+    except UsageError as error:
+        part.reason = error.message
+
+
+def _calls_in(traced: TracedCall) -> int:
+    """Return the number of torch calls, without those that take an element of a tuple or an attribute."""
+    calls = [node for node in traced.graph.nodes if node.op.startswith("call")]
+    return sum(node.target not in (operator.getitem, getattr) for node in calls)

@@ -1,0 +1,92 @@
+"""Records of a model's parts and of what kernels for them gain, as they are written to files."""
+
+from kernelwright.kernelbench.records import Interval, Record
+
+
+class ExtractedPart(Record):
+    """Calls of one kind: of modules of one class and setting, or of a function. Times are of one step."""
+
+    kind: str  # the class or function, with its Python module
+    is_module: bool
+    places: tuple[str, ...]  # paths of the modules; functions as "path:function"
+    calls: int
+    forward_s: float
+    backward_s: float
+    products_s: float  # of both, in products, convolutions and attention
+    kept_bytes: int  # for the backward pass, beside weights
+    torch_calls: int = 0  # of one call, as traced
+    task: str = ""  # name of its task file; "" without one
+    reason: str = ""  # why there is none
+
+    @property
+    def name(self) -> str:
+        return self.kind.rpartition(".")[2]
+
+    @property
+    def seconds(self) -> float:
+        return self.forward_s + self.backward_s
+
+    @property
+    def fusable_s(self) -> float:
+        """Time of all operators but products: what fusing them could save at most."""
+        return self.seconds - self.products_s
+
+
+class ModelExtract(Record):
+    """Result of `extract`: the time of a model's step and its parts. Shares of parts are of `profiled_s`."""
+
+    model: str
+    trains: bool
+    seconds: float  # of a step
+    profiled_s: float  # of its operators, under the profiler
+    products_s: float
+    kept_bytes: int
+    parts: tuple[ExtractedPart, ...]
+
+
+class StepTimes(Record):
+    """Times of a step, medians, and the ratio of blocks side by side."""
+
+    stock_s: float
+    drop_in_s: float
+    speedup: Interval
+
+
+class Deviation(Record):
+    """Distance of a result from that in float64, by the largest number in it."""
+
+    name: str  # "loss", "gradient of NAME", "output 0"
+    stock_error: float
+    drop_in_error: float
+
+
+class StepComparison(Record):
+    """A model's step as it is, and with drop-ins."""
+
+    eager: StepTimes
+    compiled: StepTimes | None
+    stock_peak_bytes: int
+    drop_in_peak_bytes: int
+    deviations: tuple[Deviation, ...]
+
+
+class PartResult(Record):
+    """What the kernel of a part gains in the whole step."""
+
+    part: str
+    task: str
+    places: tuple[str, ...]
+    package: str  # its folder in packages/; "" without a kernel
+    replaced: int = 0  # layers
+    alone: StepTimes | None = None  # of the step with this package only, eager
+    kept: bool = False
+    reason: str = ""  # why it is not
+
+
+class ModelResult(Record):
+    """Result of `optimize`: the kernels that pay, and the step with all of these."""
+
+    model: str
+    trains: bool
+    parts: tuple[PartResult, ...]
+    comparison: StepComparison | None  # None if no kernel is kept

@@ -1,0 +1,96 @@
+"""`kernelwright optimize`: from a model to a package and the whole step's gain; the same command goes on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwright.agent.whole_model.optimize import read
+from kernelwright.agent.whole_model.records import (
+    Deviation,
+    ModelResult,
+    PartResult,
+    StepComparison,
+    StepTimes,
+)
+from kernelwright.agent.whole_model.report import markdown
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Interval
+
+MODELS = Path(__file__).with_name("models.py")
+TIMES = StepTimes(stock_s=0.012, drop_in_s=0.01, speedup=Interval(median=1.2, low=1.15, high=1.26))
+COMPARISON = StepComparison(
+    eager=TIMES,
+    compiled=None,
+    stock_peak_bytes=3 << 20,
+    drop_in_peak_bytes=2 << 20,
+    deviations=(
+        Deviation(name="loss", stock_error=1e-7, drop_in_error=1e-7),
+        Deviation(name="gradient of w", stock_error=1e-7, drop_in_error=3e-7),
+    ),
+)
+KEPT = PartResult(part="Norm", task="01_norm.py", places=("a", "b"), package="kernels_norm", replaced=2, alone=TIMES, kept=True)  # fmt: skip
+
+
+def optimize(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelwright", "optimize", "models.py:build", "--out", "out", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_model_becomes_a_comparison_of_the_whole(trains: bool, tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(MODELS.read_text())
+    words = [
+        "--rounds",
+        "1",
+        "--effort",
+        "quick",
+        "--most-parts",
+        "1",
+        "--init",
+        "layers=2",
+        *["--train"] * trains,
+    ]
+    done = optimize(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    found = ModelResult.model_validate_json((tmp_path / "out" / "comparison.json").read_text())
+    (norm,) = found.parts
+    assert norm.part == "Norm" and norm.replaced == 2 and norm.alone is not None, norm
+    assert norm.kept == (norm.alone.speedup.low > 1) == (tmp_path / "out" / "package").exists()
+    assert (found.comparison is not None) == norm.kept
+    for each in found.comparison.deviations if found.comparison is not None else ():
+        assert each.drop_in_error < 1e-5, each
+    tasks = {path.name for path in (tmp_path / "out" / "tasks").glob("*_norm*")}
+    assert any(name.endswith("_gradient.py") for name in tasks) == trains
+    assert (tmp_path / "out" / "report.md").read_text().strip() in done.stdout
+    again = optimize(tmp_path, *words, "--json")
+    assert json.loads(again.stdout) == found.model_dump(mode="json") and "builtin coder" not in again.stderr
+
+
+def test_a_report_tells_the_whole_step_and_each_kernel() -> None:
+    left = KEPT.model_copy(
+        update={"part": "Mlp", "alone": None, "kept": False, "reason": "no correct kernel"}
+    )
+    text = markdown(
+        ModelResult(model="m.py:build", trains=True, parts=(KEPT, left), comparison=COMPARISON), Path("o")
+    )
+    assert "# m.py:build: a step of training" in text
+    assert "| eager | 12 ms | 10 ms | 1.2" in text and "| 3.0 MiB | 2.0 MiB | 1.50 |" in text
+    assert "gradient of w, by 3e-07" in text and "pip install --no-build-isolation o/package" in text
+    assert "| Mlp | 2 |  | no correct kernel |" in text
+
+
+def test_without_a_kernel_that_pays_there_is_no_package_to_install() -> None:
+    text = markdown(ModelResult(model="m.py:build", trains=False, parts=(), comparison=None), Path("o"))
+    assert "there is no package" in text and "pip install" not in text
+
+
+def test_a_damaged_file_of_the_folder_is_said_with_the_remedy(tmp_path: Path) -> None:
+    assert read(tmp_path / "comparison.json", ModelResult) is None
+    (tmp_path / "comparison.json").write_text("{")
+    with pytest.raises(StorageError, match="delete it"):
+        read(tmp_path / "comparison.json", ModelResult)
