@@ -44,7 +44,7 @@ from kernelwright.results.summary import best_attempt
 _Function: TypeAlias = nn.Module | Callable[..., Any]
 # Options of `run` that say what the arguments of `optimize` say, or what it does not do.
 _NO_OPTIONS = frozenset(
-    {"tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides", "precision"}
+    {"tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides", "sizes", "precision"}
     | {"out", "resume", "replay", "dry_run", "as_json"}
 )
 

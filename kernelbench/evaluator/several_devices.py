@@ -40,10 +40,8 @@ class SeveralDevices(LocalEvaluator):
         """
         return self._timing_lock
 
-    def evaluate(
-        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
-    ) -> Evaluation:
-        return self._members[0].evaluate(task, candidate, measurement)
+    def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
+        return self._members[0].at_one_size(task, candidate, measurement)
 
     def sibling(self, cache: SessionCache | None = None) -> LocalEvaluator:
         return self._members[0].sibling(cache)
