@@ -120,6 +120,11 @@ class Task(Record):
                 values.setdefault(name, set()).add(value)
         return tuple(name for name, found in values.items() if len(found) > 1)
 
+    @property
+    def visible(self) -> tuple[Size, ...]:
+        """The sizes that a coder may know."""
+        return tuple(size for size in self.workload if not size.hidden)
+
     def at(self, size: Size) -> "Task":
         """Return the task at one size alone. Raises UsageError if it lacks one of the size's constants."""
         from kernelwright.kernelbench.sources.overrides import apply  # which reads text, not records
