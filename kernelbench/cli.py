@@ -152,7 +152,8 @@ def tasks(
         table.add_column(column, overflow="fold")
     for listing in listings:
         constants = " ".join(f"{name}={value}" for name, value in listing.constants.items())
-        table.add_row(listing.id, listing.title, constants)
+        sizes = f" ({len(listing.sizes)} sizes)" if listing.sizes else ""
+        table.add_row(listing.id, f"{listing.title}{sizes}", constants)
     Console().print(table)
     return None
 

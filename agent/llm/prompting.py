@@ -222,15 +222,14 @@ def outcome(attempt: Attempt) -> str:
     timing, speedup = evaluation.timing, evaluation.speedup
     if timing is None or speedup is None or speedup.eager is None:
         return f"Result: correct, {evaluation.reason}."
-    of_all, that = (
-        (" at all sizes", f"At {evaluation.sizes[0].size} it") if evaluation.sizes else ("", "That")
-    )
+    several = evaluation.sizes
     lines = [
-        f"Result: correct{of_all}, {_of(timing.candidate_us)} us a call, {_of(speedup.eager)} times as fast as "
-        "eager (with 95% intervals)."
+        f"Result: correct{' at all sizes' if several else ''}, {_of(timing.candidate_us)} us a call, "
+        f"{_of(speedup.eager)} times as fast as eager (with 95% intervals)."
     ]
-    lines += [line for result in evaluation.sizes if (line := _at_size(result))]
+    lines += [line for result in several if (line := _at_size(result))]
     if attempt.profile is not None and (light := in_words(attempt.profile)):
+        that = f"At {several[0].size} it" if several else "That"
         lines.append(f"{that} is {light}; bound by {attempt.profile.bottleneck}.")
     if attempt.profile is not None:
         lines += [f"- {finding.says} {finding.fix}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]

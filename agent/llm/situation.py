@@ -97,7 +97,8 @@ class Situation:
         where = f" at {self.task.workload[0]}" if self.task.workload else ""
         lines = [
             f"Precision of the tensors: {_in_words(self.task.effective_precision)}.",
-            f"A call{where} must read and write {work.moved_bytes / 1e6:.4g} MB at least{_least(copy_s, whose)}.",
+            f"A call{where} must read and write {work.moved_bytes / 1e6:.4g} MB at least"
+            f"{_least(copy_s, whose)}.",
         ]
         if work.flops:
             kinds = ", ".join(f"{flops / 1e9:.4g} in {name}" for name, flops in work.products.items())

@@ -274,7 +274,7 @@ def test_a_result_at_several_sizes_is_told_by_size_and_a_hidden_one_by_its_speed
     said = outcome(at_sizes(*each))
     assert "Result: correct at all sizes, " in said
     assert "- at rows=64, dim=8 (weight 9): 100 (98 to 102) us, 10 (9.9 to 10.1) times as fast" in said
-    assert "- at a hidden size: 3.115 (" in said and "321" not in said
+    assert "- at a hidden size: 3.115 (" in said and "321 (" not in said
     assert "At rows=64, dim=8 it is " in said
 
 
