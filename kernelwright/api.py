@@ -200,8 +200,7 @@ def _reference(
         call = trace_call(reference, inputs, kwargs)
         return Task(id=_task_id(call), level=0, source=task_source(call), precision=cast), _target(call)
     if _is_text(reference):
-        sources.check(str(reference))
-        return Task(id="file:reference", level=0, source=str(reference), precision=cast), "cpu"
+        return sources.task_of_text("file:reference", str(reference), cast), "cpu"
     words = [each for each in inputs if isinstance(each, str)]
     device = target if target is not None and target.startswith("cuda") else "cpu"
     return one_task(str(reference), None, cast, None, device, words, list(init)), "cpu"

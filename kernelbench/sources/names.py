@@ -85,6 +85,12 @@ def resolve(
     return list(tasks.values())
 
 
+def task_of_text(name: str, source: str, precision: Precision = Precision.task) -> Task:
+    """Return the task of a file's text. Raises TaskError and UsageError where it is none."""
+    found = _read(Entry(name, 0, name, text=source))
+    return _task(found, {}, precision, found.sizes)
+
+
 @dataclass
 class TaskLibrary:
     """Finder of entries by name; a suite is listed once and kept for the next name."""

@@ -8,7 +8,7 @@ import pytest
 
 from kernelwright.kernelbench.errors import TaskError, UsageError
 from kernelwright.kernelbench.records import Size, Task
-from kernelwright.kernelbench.sources import resolve
+from kernelwright.kernelbench.sources import resolve, task_of_text
 from tests.kernelbench.sources.conftest import task_text
 
 Write = Callable[..., Path]
@@ -36,6 +36,13 @@ def test_a_workload_of_a_file(write: Write) -> None:
     assert task.source == task_text(batch_size=4, extra="length = 64\n")  # the first visible, and no others
     assert task.overrides == {"batch_size": "4", "length": "64"}
     assert task.axes == ("batch_size", "length")
+
+
+def test_a_workload_of_a_text(write: Write) -> None:
+    text = task_text(extra=WORKLOAD)
+    assert task_of_text("file:a", text) == one(write("a.py", text))
+    with pytest.raises(TaskError, match=r"^file:a defines no class Model "):
+        task_of_text("file:a", "")
 
 
 def test_the_task_at_a_size_is_a_task_of_one_size(write: Write) -> None:
