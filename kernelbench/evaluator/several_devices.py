@@ -41,7 +41,7 @@ class SeveralDevices(LocalEvaluator):
         return self._timing_lock
 
     def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
-        return self._members[0].at_one_size(task, candidate, measurement)
+        return self._members[0].evaluate(task, candidate, measurement)
 
     def sibling(self, cache: SessionCache | None = None) -> LocalEvaluator:
         return self._members[0].sibling(cache)

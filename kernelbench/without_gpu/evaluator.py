@@ -99,7 +99,7 @@ class CheckedFirst(LocalEvaluator):
             if objection is not None:
                 here = {"target": self.target, "environment": self.sessions.environment}
                 return objection.model_copy(update=here)
-        return self._evaluator.at_one_size(task, candidate, measurement)
+        return self._evaluator.evaluate(task, candidate, measurement)
 
     def abort(self) -> None:
         self._evaluator.abort()
