@@ -19,6 +19,7 @@ adds by its share of the sum, in squares, for the lower and the upper end. For o
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.evaluator.protocol import Measurement
@@ -53,13 +54,7 @@ def at_every_size(
     """
     found: list[Evaluation] = []
     for size in task.workload:
-        first = not found
-        how = Measurement(
-            measurement.baselines,
-            measurement.effort,
-            operators=measurement.operators and first,
-            timed=measurement.timed,
-        )
+        how = replace(measurement, to_beat=None, operators=measurement.operators and not found)
         try:
             found.append(evaluate(task.at(size), candidate, how))
         except TaskError as error:
@@ -77,6 +72,7 @@ def combined(task: Task, found: Sequence[Evaluation]) -> Evaluation:
     sizes = task.workload[: len(found)]
     first, last = found[0], found[-1]
     passed = len(found) == len(task.workload) and last.right and last.verdict is first.verdict
+    unknown = [e.own_kernel_share_unknown for s, e in zip(sizes, found, strict=True) if not s.hidden]
     timed = [each.timing for each in found if each.timing is not None]
     times = _timing(sizes, timed) if passed and len(timed) == len(found) else None
     return last.model_copy(
@@ -86,14 +82,7 @@ def combined(task: Task, found: Sequence[Evaluation]) -> Evaluation:
             "timing": times,
             "speedup": _speedup(sizes, found) if times is not None else None,
             "own_kernel_share": _own_share(sizes, found),
-            "own_kernel_share_unknown": next(
-                (
-                    each.own_kernel_share_unknown
-                    for size, each in zip(sizes, found, strict=True)
-                    if each.own_kernel_share_unknown and not size.hidden
-                ),
-                "",
-            ),
+            "own_kernel_share_unknown": next(filter(None, unknown), ""),
             "needs_default_dtype": _any(each.needs_default_dtype for each in found),
             "launched": tuple(sorted({kernel for each in found for kernel in each.launched})),
             "builds": first.builds,
@@ -177,7 +166,7 @@ def _wrong(size: Size, found: Evaluation) -> str:
 def _timing(sizes: Sequence[Size], times: Sequence[Timing]) -> Timing:
     """Return the time of a call in the mean, and how often it was timed in all."""
     first = times[0]
-    same = dict(set.intersection(*(set(each.same_code.items()) for each in times)))
+    same = _same_code(times)
     candidate = [(size.weight, each.candidate_us) for size, each in zip(sizes, times, strict=True)]
 
     def of(name: str) -> Interval | None:
@@ -216,12 +205,10 @@ def _speedup(sizes: Sequence[Size], found: Sequence[Evaluation]) -> Speedup | No
     if len(pairs) < len(found):
         return None
     times = [(size.weight, timing.candidate_us) for size, (timing, _) in zip(sizes, pairs, strict=True)]
-    same = [timing.same_code for timing, _ in pairs]
+    same = _same_code([timing for timing, _ in pairs])
 
     def over(name: str) -> Interval | None:
-        if all(name in each for each in same):
-            return None
-        known = [each for pair in pairs if (each := _of_baseline(*pair, name)) is not None]
+        known = [found for pair in pairs if name not in same and (found := _of_baseline(*pair, name))]
         return speedup_of_all(times, known) if len(known) == len(pairs) else None
 
     return Speedup(
@@ -231,6 +218,11 @@ def _speedup(sizes: Sequence[Size], found: Sequence[Evaluation]) -> Speedup | No
         cuda_graphs=over("cuda-graphs"),
         fastest=over("fastest"),
     )
+
+
+def _same_code(times: Sequence[Timing]) -> dict[str, str]:
+    """Return the baselines that are the same code as another at every size."""
+    return dict(set.intersection(*(set(each.same_code.items()) for each in times)))
 
 
 def _of_baseline(timing: Timing, record: Timing | Speedup, name: str, suffix: str = "") -> Interval | None:
