@@ -222,10 +222,12 @@ workload = [{"rows": 64, "weight": 9}, {"rows": 1237, "hidden": True}]
     assert row["verdict"] == "correct" and [each["size"]["weight"] for each in row["sizes"]] == [9, 1]
     wrong, right, confirmed = attempts(out)
     assert str(wrong.evaluation.verdict) == "wrong_output" and len(wrong.evaluation.sizes) == 2
-    assert "1237" in wrong.evaluation.sizes[-1].reason and "1237" not in wrong.evaluation.reason
+    elements = str(1237 * 1024)
+    assert elements in wrong.evaluation.sizes[-1].reason and elements not in wrong.evaluation.reason
     assert confirmed.confirms and len(confirmed.evaluation.sizes) == len(right.evaluation.sizes) == 2
     prompts = json.dumps(endpoint.requests)
     assert "rows=64: 9" in prompts and "wrong output at a hidden size" in prompts and "1237" not in prompts
+    assert elements not in prompts
 
 
 @pytest.mark.slow
