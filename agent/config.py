@@ -32,6 +32,7 @@ from kernelwright.kernelbench.cli import (
     KernelbenchDir,
     Overrides,
     OwnKernels,
+    Sizes,
     check_limits,
     check_protocol,
     with_or_without_gpu,
@@ -75,6 +76,7 @@ class TaskOptions(Section):
     init: Init = None
     suite: Annotated[str | None, typer.Option(help="Suite: builtin:level1, or a list file.")] = None
     overrides: Overrides = None
+    sizes: Sizes = None
     precision: CastTo = Precision.task
     kernelbench_dir: KernelbenchDir = None
     written: tuple[tuple[str, str], ...] = ()  # ids and texts, of modules that the Python API was given
@@ -94,6 +96,7 @@ class TaskOptions(Section):
             device=device,
             inputs=self.inputs or (),
             init=self.init or (),
+            sizes=self.sizes or (),
         )
 
 

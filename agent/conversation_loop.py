@@ -14,10 +14,10 @@ from kernelwright.agent.llm.coder import objection
 from kernelwright.agent.llm.conversation import REFUSED, Conversation, Conversations
 from kernelwright.agent.llm.endpoint.tool_calls import ToolCall
 from kernelwright.agent.llm.model import ModelRefused, ReplyUnusable
-from kernelwright.agent.llm.prompting import examples, notes, outcome
+from kernelwright.agent.llm.prompting import examples, notes, outcome, task_note
 from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.reply.replies import candidate_source
-from kernelwright.agent.llm.situation import operators_table, tried_table
+from kernelwright.agent.llm.situation import tried_table
 from kernelwright.agent.llm.toolbox import (
     CheckFile,
     CompileReference,
@@ -300,7 +300,7 @@ class ConversationLoop(TaskLoop):
                 )
                 return "\n\n".join(shown) or "There are none."
             case "task":
-                return f"```python\n{task.source.strip()}\n```\n\n{operators_table(tried)}".strip()
+                return task_note(task, tried)
             case "tried":
                 return tried_table(tried) or "Nothing was tried yet."
             case "lessons":

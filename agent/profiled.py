@@ -35,7 +35,7 @@ class ProfilingPool(EvaluationPool):
         Raises TaskError.
         """
         found = self.evaluate(task, reference_candidate(task), Measurement(("eager",), SEARCH))
-        profile = roofline(self.work(task), found.target, found)
+        profile = roofline(self.work(task), found.target, found.at_first_size)
         return profile.share_of_light if profile is not None else None
 
     def profile(
@@ -49,12 +49,13 @@ class ProfilingPool(EvaluationPool):
     ) -> Profile | None:
         """Profile a timed candidate: the roofline, and what takes seconds; `closely`, with Nsight Compute.
 
-        `known`: the profile of this evaluation so far, which is extended. What was read of the candidate for
-        an earlier evaluation is not read again, and a profiler that has turned out to be of no use on this
-        machine is not asked again.
+        Of several sizes it is profiled at the first. `known`: the profile of this evaluation so far, which is
+        extended. What was read of the candidate for an earlier evaluation is not read again, and a
+        profiler that has turned out to be of no use on this machine is not asked again.
         """
         if evaluation.timing is None:
             return None
+        task, evaluation = task.primary, evaluation.at_first_size
         wanted = self._rungs(Subject(self._evaluator, task, candidate, evaluation), closely)
         key, before = (task.id, candidate.sha256), known and self._tried_again(known)
         if before is not None and not _left(wanted, before):

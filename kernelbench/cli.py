@@ -29,20 +29,23 @@ from kernelwright.kernelbench.evaluator import (
 from kernelwright.kernelbench.evaluator.correctness.oracle_client import MutationRecords
 from kernelwright.kernelbench.fitting import GIB, fit_header, fit_row, fitting, usable_bytes
 from kernelwright.kernelbench.machine import cache_folder
-from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
+from kernelwright.kernelbench.records import Precision, Task, Verdict
+from kernelwright.kernelbench.terminal import show
 from kernelwright.kernelbench.without_gpu import DEFAULT_CHIPS, start_evaluator
 
 log = Console(stderr=True, highlight=False)
 
 KernelbenchDir = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR", envvar="KERNELBENCH_DIR", help="KernelBench checkout, for kernelbench:LEVEL/NUMBER."
-    ),
+    typer.Option(metavar="DIR", envvar="KERNELBENCH_DIR", help="Folder of a KernelBench checkout."),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a module constant of the task."),
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--size", metavar="NAME=X,…", help="Size of the task, one of several."),
 ]
 CastTo = Annotated[
     Precision,
@@ -149,7 +152,8 @@ def tasks(
         table.add_column(column, overflow="fold")
     for listing in listings:
         constants = " ".join(f"{name}={value}" for name, value in listing.constants.items())
-        table.add_row(listing.id, listing.title, constants)
+        sizes = f" ({len(listing.sizes)} sizes)" if listing.sizes else ""
+        table.add_row(listing.id, f"{listing.title}{sizes}", constants)
     Console().print(table)
     return None
 
@@ -226,6 +230,7 @@ def evaluate(
     inputs: Inputs = None,
     init: Init = None,
     overrides: Overrides = None,
+    sizes: Sizes = None,
     precision: CastTo = Precision.task,
     baselines: Baselines = None,
     compile_limit: CompileLimit = COMPILE_S,
@@ -251,7 +256,7 @@ def evaluate(
     )
     if sanitize is not None:
         protocol = protocol.model_copy(update={"sanitize": check_sanitizer(sanitize, device)})
-    chosen = one_task(task, overrides, precision, kernelbench_dir, device, inputs, init)
+    chosen = one_task(task, overrides, precision, kernelbench_dir, device, inputs, init, sizes)
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
     with start_evaluator(
@@ -274,6 +279,7 @@ def one_task(
     device: str = "cpu",
     inputs: Sequence[str] | None = None,
     init: Sequence[str] | None = None,
+    sizes: Sequence[str] | None = None,
 ) -> Task:
     """Return the task of this name, on this device. Raises UsageError if it does not name exactly one."""
     chosen = sources.resolve(
@@ -284,6 +290,7 @@ def one_task(
         device=device,
         inputs=inputs or (),
         init=init or (),
+        sizes=sizes or (),
     )
     if len(chosen) != 1:
         raise UsageError(f"'{name}' names {len(chosen)} tasks", "name one task; `run` takes several")
@@ -374,77 +381,3 @@ def with_or_without_gpu(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         log.print(f"no GPU found: kernels are emulated, not timed, and built for {chips}")
         return ("cpu",), DEFAULT_CHIPS
     return devices_of(name), ()
-
-
-def show(evaluation: Evaluation) -> None:
-    """Print an evaluation."""
-    out = Console(highlight=False)
-    fine = evaluation.verdict is Verdict.correct
-    if evaluation.verdict is Verdict.unmeasured:
-        fine = evaluation.correctness is not None
-    colour = "green" if fine else "red"
-    out.print(f"[{colour}]{evaluation.verdict}[/]  ", end="")
-    out.print(evaluation.reason, markup=False, soft_wrap=True)
-    timing, speedup = evaluation.timing, evaluation.speedup
-    rows: list[tuple[str, Interval | None, str, float]] = []
-    if timing is not None:
-        rows += [("candidate", timing.candidate_us, "ms", 1e-3), ("eager", timing.eager_us, "ms", 1e-3)]
-        rows += [("torch.compile", timing.compile_us, "ms", 1e-3)]
-        rows += [("max-autotune", timing.max_autotune_us, "ms", 1e-3)]
-        rows += [("CUDA graphs", timing.cuda_graphs_us, "ms", 1e-3)]
-        rows += [("traffic alone", timing.traffic_us, "ms", 1e-3)]
-    if speedup is not None:
-        rows += [("vs eager", speedup.eager, "x", 1.0), ("vs torch.compile", speedup.compile, "x", 1.0)]
-        rows += [("vs max-autotune", speedup.max_autotune, "x", 1.0)]
-        rows += [("vs CUDA graphs", speedup.cuda_graphs, "x", 1.0)]
-        rows += [("vs the fastest", speedup.fastest, "x", 1.0)]
-    for name, found, unit, scale in rows:
-        if found is not None:
-            low, high = found.low * scale, found.high * scale
-            out.print(
-                f"  {name:17}{found.median * scale:9.3f} {unit:3} [{low:.3f}, {high:.3f}]", markup=False
-            )
-    for name, why in timing.failed_baselines.items() if timing is not None else ():
-        out.print(f"  {name} not available: {why}", markup=False)
-    for name, twin in timing.same_code.items() if timing is not None else ():
-        out.print(f"  {name} is the same code as {twin}", markup=False)
-    if timing is not None and evaluation.target.ceilings.busy:
-        out.print("  the ceilings were measured on a busy machine and may be too low", markup=False)
-    if (numbers := evaluation.correctness) is not None and numbers.error is not None:
-        own = (
-            f"; the reference's own {numbers.reference_error:.2g}"
-            if numbers.reference_error is not None
-            else ""
-        )
-        where = f", family {numbers.worst_input}" if numbers.worst_input else ""
-        said = f"{numbers.inputs_tried} inputs, error at most {numbers.error:.2g} of the budget{where}{own}"
-        out.print(f"  numerics       {said}", markup=False, soft_wrap=True)
-        if numbers.weights != "name":
-            out.print(f"  weights        matched by {numbers.weights}, not by name", markup=False)
-    if evaluation.launched:
-        out.print(f"  ran            {', '.join(evaluation.launched)}", markup=False, soft_wrap=True)
-    if evaluation.own_kernel_share is not None:
-        out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
-    elif evaluation.own_kernel_share_unknown:
-        unknown = evaluation.own_kernel_share_unknown
-        out.print(f"  own kernels    share unknown: {unknown}", markup=False, soft_wrap=True)
-    if evaluation.needs_default_dtype:
-        advice = "specify the dtype of each tensor it creates"
-        out.print(f"  default dtype  must be float32: {advice}", markup=False, soft_wrap=True)
-    problems: dict[str, list[str]] = {}  # chips that have the same
-    for build in evaluation.builds:
-        for kernel in build.kernels:
-            out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False, soft_wrap=True)
-        if build.problem:
-            state = "does not build" if build.ok is False else "unknown"
-            problems.setdefault(f"{state}: {build.problem}", []).append(build.chip)
-    for problem, chips in problems.items():
-        out.print(f"  {', '.join(chips)} {problem}", markup=False, soft_wrap=True)
-
-
-def _in_words(kernel: BuiltKernel) -> str:
-    spilled = f"{kernel.spills} spills" if kernel.spills else "no spills"
-    return (
-        f"{kernel.name}: {kernel.threads} threads, {kernel.registers} registers, {spilled}, "
-        f"{kernel.shared_bytes} B shared; occupancy {kernel.occupancy:.0%}, limited by {kernel.limited_by}"
-    )

@@ -69,8 +69,23 @@ class PartOf(Record):
     is_plain: bool = True  # called with tensors by position, and with nothing else
 
 
+class Size(Record):
+    """One size of a task: values of its axes, which are constants of its file."""
+
+    constants: dict[str, str]  # axis -> Python literal
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)  # how often it is called
+    hidden: bool = False  # from the coder, who is not to specialize a kernel for the sizes that it knows
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.constants.items())
+
+
 class Task(Record):
-    """A PyTorch reference in KernelBench format: `Model`, `get_inputs`, `get_init_inputs`."""
+    """A PyTorch reference in KernelBench format: `Model`, `get_inputs`, `get_init_inputs`.
+
+    `workload`: the sizes of a task that has several. The first, which is not hidden, is written into `source`
+    and is the one that is profiled; no other can be read off `source`.
+    """
 
     id: str  # "builtin:level1/softmax", "kernelbench:2/40", "file:mytask"
     level: int
@@ -78,6 +93,8 @@ class Task(Record):
     overrides: dict[str, str] = Field(default_factory=dict)  # constant -> Python literal
     precision: Precision = Precision.task
     part: PartOf | None = None
+    # Left out of JSON where it is empty, as tasks of one size were before there were others.
+    workload: tuple[Size, ...] = Field(default=(), exclude_if=lambda sizes: not sizes)
 
     @property
     def slug(self) -> str:
@@ -86,7 +103,41 @@ class Task(Record):
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(f"{self.effective_precision}\n{self.source}".encode()).hexdigest()
+        sizes = "".join(f"\n{size.model_dump_json()}" for size in self.workload)
+        return hashlib.sha256(f"{self.effective_precision}\n{self.source}{sizes}".encode()).hexdigest()
+
+    @property
+    def primary(self) -> "Task":
+        """The task at its first size alone; itself if it has one size."""
+        return self.model_copy(update={"workload": ()}) if self.workload else self
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The constants that differ between its sizes; none of a task of one size."""
+        values: dict[str, set[str]] = {}
+        for size in self.workload:
+            for name, value in size.constants.items():
+                values.setdefault(name, set()).add(value)
+        return tuple(name for name, found in values.items() if len(found) > 1)
+
+    @property
+    def visible(self) -> tuple[Size, ...]:
+        """The sizes that a coder may know."""
+        return tuple(size for size in self.workload if not size.hidden)
+
+    def at(self, size: Size) -> "Task":
+        """Return the task at one size alone. Raises UsageError if it lacks one of the size's constants."""
+        from kernelwright.kernelbench.sources.overrides import apply  # which reads text, not records
+
+        if self.workload and size == self.workload[0]:
+            return self.primary
+        return self.model_copy(
+            update={
+                "source": apply(self.source, size.constants, self.id),
+                "overrides": {**self.overrides, **size.constants},
+                "workload": (),
+            }
+        )
 
     @property
     def effective_precision(self) -> Precision:
@@ -378,8 +429,22 @@ class Advice(Record):
     about: str = ""  # sha256 of the candidate that it is on, where that is one
 
 
+class SizeResult(Record):
+    """Result of a candidate at one size of a task."""
+
+    size: Size
+    verdict: Verdict
+    reason: str  # may tell the shapes of a hidden size, so that no coder may read it
+    timing: Timing | None = None
+    speedup: Speedup | None = None
+
+
 class Evaluation(Record):
-    """Result of the evaluation of one candidate for one task."""
+    """Result of the evaluation of one candidate for one task.
+
+    For a task of several sizes `sizes` has the result at each that was evaluated, in the order of its
+    workload, and all else is of them together: times are means of a call by their weights.
+    """
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
     task: str
@@ -396,6 +461,7 @@ class Evaluation(Record):
     builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
     launched: tuple[str, ...] = ()  # GPU kernels that ran without a GPU, in emulation or interpreted
     operators: tuple[OperatorCost, ...] = ()  # of the reference, where they were asked for
+    sizes: tuple[SizeResult, ...] = Field(default=(), exclude_if=lambda results: not results)
     stages: Stages
     environment: Environment
 
@@ -405,3 +471,17 @@ class Evaluation(Record):
     def only_checked(self) -> bool:
         """True if the candidate is right and was not to be timed."""
         return self.verdict is Verdict.unmeasured and self.reason.startswith(CHECKED)
+
+    @property
+    def right(self) -> bool:
+        """True if the candidate is right, timed or not."""
+        unmeasured = self.verdict is Verdict.unmeasured and self.correctness is not None
+        return self.verdict is Verdict.correct or unmeasured
+
+    @property
+    def at_first_size(self) -> "Evaluation":
+        """The evaluation with the times and speedups of the first size alone, which is what is profiled."""
+        if not self.sizes:
+            return self
+        first = self.sizes[0]
+        return self.model_copy(update={"timing": first.timing, "speedup": first.speedup, "sizes": ()})

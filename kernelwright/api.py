@@ -44,7 +44,7 @@ from kernelwright.results.summary import best_attempt
 _Function: TypeAlias = nn.Module | Callable[..., Any]
 # Options of `run` that say what the arguments of `optimize` say, or what it does not do.
 _NO_OPTIONS = frozenset(
-    {"tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides", "precision"}
+    {"tasks", "suite", "inputs", "init", "kernelbench_dir", "overrides", "sizes", "precision"}
     | {"out", "resume", "replay", "dry_run", "as_json"}
 )
 
@@ -200,8 +200,7 @@ def _reference(
         call = trace_call(reference, inputs, kwargs)
         return Task(id=_task_id(call), level=0, source=task_source(call), precision=cast), _target(call)
     if _is_text(reference):
-        sources.check(str(reference))
-        return Task(id="file:reference", level=0, source=str(reference), precision=cast), "cpu"
+        return sources.task_of_text("file:reference", str(reference), cast), "cpu"
     words = [each for each in inputs if isinstance(each, str)]
     device = target if target is not None and target.startswith("cuda") else "cpu"
     return one_task(str(reference), None, cast, None, device, words, list(init)), "cpu"

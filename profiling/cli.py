@@ -152,7 +152,7 @@ def profile(
                 "leave out --roofline",
             )
     device = "cpu" if chip else check_target(target)
-    chosen = one_task(task, overrides, precision, kernelbench_dir, device, inputs, init)
+    chosen = one_task(task, overrides, precision, kernelbench_dir, device, inputs, init).primary
     proposed = candidate_from_file(candidate)
     with Referee.start(cache=cache_folder(), device=device) as evaluator:
         if roofline is not None and not evaluator.work(chosen).flops:

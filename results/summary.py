@@ -13,7 +13,9 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
-from kernelwright.kernelbench.records import LEAST_OWN, Interval, PartOf, Record, Speedup, Verdict
+from pydantic import Field
+
+from kernelwright.kernelbench.records import LEAST_OWN, Interval, PartOf, Record, SizeResult, Speedup, Verdict
 from kernelwright.results.deliverable import submitted
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, TaskRun
@@ -52,6 +54,8 @@ class TaskSummary(Record):
     submitted: str = ""  # the baseline that is faster than the best candidate: the reference, run so
     outcome: Outcome = "not_tried"
     part: PartOf | None = None
+    # Of a task of several: of the best candidate, else of the last.
+    sizes: tuple[SizeResult, ...] = Field(default=(), exclude_if=lambda results: not results)
 
     @property
     def label(self) -> str:
@@ -233,6 +237,7 @@ def _task_summary(
         submitted=reference.baseline if reference is not None else "",
         outcome=_outcome(best, reference is not None) if attempts else "not_tried",
         part=task.task.part,
+        sizes=evaluation.sizes if evaluation else (),
     )
 
 

@@ -39,7 +39,7 @@ SURFACE = {
     "doctor": {"--target", "--measure", "--roofline", "--model", "--json"},
     "tasks": {"--suite", "--audit", "--mutations", "--memory", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
-        "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
+        "task", "candidate", "--target", "--set", "--size", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
         "--hot", "--server", "--effort", "--sanitize", "--check-first", "--kernelbench-dir", "--json", "--input", "--init"
     },
     "profile": {"task", "candidate", "--target", "--input", "--init", "--set", "--precision", "--simulate", "--roofline", "--kernelbench-dir", "--json"},
@@ -50,7 +50,7 @@ SURFACE = {
         "--max-usd", "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
-        "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--precision",
+        "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--size", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
     },

@@ -18,8 +18,9 @@ from kernelwright.agent.llm.model import Message
 from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import needs_a_gpu
+from kernelwright.kernelbench.evaluator.workloads import HIDDEN
 from kernelwright.kernelbench.jit import flags
-from kernelwright.kernelbench.records import Advice, Build, Interval, Language, Verdict
+from kernelwright.kernelbench.records import Advice, Build, Interval, Language, SizeResult, Task, Verdict
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.selection import Selection, judged_by
@@ -165,6 +166,13 @@ def notes(topic: Literal["rules", "guide"], language: Language) -> str:
     return _template(name).render(flags=_FLAGS)
 
 
+def task_note(task: Task, history: Sequence[Attempt]) -> str:
+    """Return a task's text, its sizes and the operators that eager runs."""
+    sizes = _template("sizes.md").render(task=task)
+    parts = (f"```python\n{task.source.strip()}\n```", sizes, operators_table(history))
+    return "\n\n".join(part.strip() for part in parts if part.strip())
+
+
 def repair_message(failed: Attempt) -> str:
     """Return what a model is told whose file has failed, in the conversation that it is from."""
     return _template("repair.md").render(outcome=outcome(failed))
@@ -208,19 +216,35 @@ def outcome(attempt: Attempt) -> str:
             ["Result: correct on every input; not timed, for lack of a GPU.", *_built(evaluation.builds)]
         )
     if evaluation.verdict is not Verdict.correct:
-        return f"Result: {evaluation.verdict}.\n```\n{essence(evaluation.reason)}\n```"
+        failure = f"Result: {evaluation.verdict}.\n```\n{essence(evaluation.reason)}\n```"
+        right_at = [str(each.size) for each in evaluation.sizes[:-1] if not each.size.hidden]
+        return f"{failure}\nIt is right at {'; '.join(right_at)}." if right_at else failure
     timing, speedup = evaluation.timing, evaluation.speedup
     if timing is None or speedup is None or speedup.eager is None:
         return f"Result: correct, {evaluation.reason}."
+    several = evaluation.sizes
     lines = [
-        f"Result: correct, {_of(timing.candidate_us)} us a call, {_of(speedup.eager)} times as fast as eager "
-        "(with 95% intervals)."
+        f"Result: correct{' at all sizes' if several else ''}, {_of(timing.candidate_us)} us a call, "
+        f"{_of(speedup.eager)} times as fast as eager (with 95% intervals)."
     ]
+    lines += [line for result in several if (line := _at_size(result))]
     if attempt.profile is not None and (light := in_words(attempt.profile)):
-        lines.append(f"That is {light}; bound by {attempt.profile.bottleneck}.")
+        that = f"At {several[0].size} it" if several else "That"
+        lines.append(f"{that} is {light}; bound by {attempt.profile.bottleneck}.")
     if attempt.profile is not None:
         lines += [f"- {finding.says} {finding.fix}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]
     return "\n".join(lines)
+
+
+def _at_size(result: SizeResult) -> str:
+    """Describe a result at one size; of a hidden one neither its shape nor a time, which would hint at it."""
+    if result.timing is None or result.speedup is None or result.speedup.eager is None:
+        return ""
+    speedup = f"{_of(result.speedup.eager)} times as fast as eager"
+    if result.size.hidden:
+        return f"- at {HIDDEN}: {speedup}"
+    time, weight = _of(result.timing.candidate_us), f"{result.size.weight:g}"
+    return f"- at {result.size} (weight {weight}): {time} us, {speedup}"
 
 
 def _built(builds: Sequence[Build]) -> list[str]:

@@ -94,9 +94,11 @@ class Situation:
                 work.products_s(ceilings),
                 "at the measured rates",
             )
+        where = f" at {self.task.workload[0]}" if self.task.workload else ""
         lines = [
             f"Precision of the tensors: {_in_words(self.task.effective_precision)}.",
-            f"A call must read and write {work.moved_bytes / 1e6:.4g} MB at least{_least(copy_s, whose)}.",
+            f"A call{where} must read and write {work.moved_bytes / 1e6:.4g} MB at least"
+            f"{_least(copy_s, whose)}.",
         ]
         if work.flops:
             kinds = ", ".join(f"{flops / 1e9:.4g} in {name}" for name, flops in work.products.items())
@@ -106,7 +108,9 @@ class Situation:
                 f"{_least(products_s, whose)}."
             )
         if (times := _baselines(history)) and not self.elsewhere(language):
-            lines.append(f"{'; '.join(f'{name} takes {us:.4g} us' for name, us in times.items())} a call.")
+            of_all = ", on average over all sizes" if self.task.workload else ""
+            said = "; ".join(f"{name} takes {us:.4g} us" for name, us in times.items())
+            lines.append(f"{said} a call{of_all}.")
         return lines
 
     def _published(self) -> tuple[float | None, float | None, str]:

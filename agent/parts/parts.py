@@ -56,8 +56,8 @@ class TaskParts:
 
     def cut(self, task: Task) -> list[Task]:
         """Cut a task that has not begun, and record its parts; none where it has no such."""
-        if not self.may_cut or task.part is not None or 0 < task.level < _LEVEL:
-            return []
+        if not self.may_cut or task.part is not None or 0 < task.level < _LEVEL or task.workload:
+            return []  # of several sizes, parts would be of the first alone
         try:
             parts = self.pool.ask(task, partial(_cut, task), task.id).result()
         except NotCut as why:

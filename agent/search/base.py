@@ -119,7 +119,8 @@ class StopRules(Record):
             if self.target_speedup is not None and low >= self.target_speedup:
                 return f"at least {low:.2f} times as fast as eager, {self.target_speedup:g} was asked for"
             light = best.profile.share_of_light if best.profile is not None else None
-            if best.profile is not None and light is not None and light >= self.near_ceiling:
+            of_one = not best.evaluation.sizes  # others than the first, which is profiled, may be far from it
+            if of_one and best.profile is not None and light is not None and light >= self.near_ceiling:
                 return in_words(best.profile)
         if len(rounds) >= self.rounds:
             return f"{self.rounds} rounds"

@@ -77,7 +77,7 @@ def eager_share(history: Sequence[Attempt]) -> float | None:
     """Return the share of the roofline that eager reaches, by the first attempt that tells; None if none."""
     for attempt in history:
         light = attempt.profile.share_of_light if attempt.profile is not None else None
-        speedup = over_eager(attempt.evaluation)
+        speedup = over_eager(attempt.evaluation.at_first_size)  # which is what was profiled
         if light and speedup and light / speedup <= BEYOND:
             return light / speedup
     return None

@@ -8,6 +8,7 @@ from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import Measurement
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.sessions import Sessions
+from kernelwright.kernelbench.evaluator.workloads import at_every_size
 from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Target, Task, Verdict, Work
 
 
@@ -41,11 +42,20 @@ class LocalEvaluator(ABC):
         """`emulating`: sessions on the CPU in which kernels of this GPU are emulated first."""
         self.sessions, self.emulating = sessions, emulating
 
-    @abstractmethod
     def evaluate(
         self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
     ) -> Evaluation:
-        """Return the verdict on a candidate. Raises TaskError when the task itself is at fault."""
+        """Return the verdict on a candidate, at all sizes of the task.
+
+        Raises TaskError when the task itself is at fault.
+        """
+        if task.workload:
+            return at_every_size(self.at_one_size, task, candidate, measurement)
+        return self.at_one_size(task, candidate, measurement)
+
+    @abstractmethod
+    def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
+        """Return the verdict on a candidate for a task of one size. Raises TaskError."""
 
     @abstractmethod
     def sibling(self, cache: SessionCache | None = None) -> "LocalEvaluator":

@@ -65,9 +65,7 @@ class Referee(LocalEvaluator):
     def sibling(self, cache: SessionCache | None = None) -> "Referee":
         return Referee(self.sessions.sibling(cache))
 
-    def evaluate(
-        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
-    ) -> Evaluation:
+    def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
         stopped_in_vain = 0
         with self.sessions.computing(), faults.of_the_machine():
             while True:

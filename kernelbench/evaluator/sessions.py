@@ -113,9 +113,10 @@ class Sessions:
     def open(self, task: Task, vary_weights: bool = True) -> TaskSession:
         """Return the session of `task`: the one that is open if it fits, one of the cache, or a new one.
 
-        `vary_weights`: both sides get other weights than their constructors drew. Raises TaskError when the
-        task itself is at fault.
+        `vary_weights`: both sides get other weights than their constructors drew. Of a task of several sizes
+        it is that of the first. Raises TaskError when the task itself is at fault.
         """
+        task = task.primary
         held = self._session
         same = held is not None and held.task == task and held.vary_weights == vary_weights
         if held is not None and same and held.alive:
@@ -137,7 +138,7 @@ class Sessions:
 
     def holds(self, task: Task) -> bool:
         """Tell whether a session of `task` is up that could be used at once."""
-        held = self._session
+        held, task = self._session, task.primary
         return (held is not None and held.task == task) or self._cache.holds(task)
 
     def make_room(self, session: TaskSession, workers: int) -> None:

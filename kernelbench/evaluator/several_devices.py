@@ -40,9 +40,7 @@ class SeveralDevices(LocalEvaluator):
         """
         return self._timing_lock
 
-    def evaluate(
-        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
-    ) -> Evaluation:
+    def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
         return self._members[0].evaluate(task, candidate, measurement)
 
     def sibling(self, cache: SessionCache | None = None) -> LocalEvaluator:

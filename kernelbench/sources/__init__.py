@@ -18,7 +18,7 @@ stands for one task or for many:
 
 from kernelwright.kernelbench.sources.assignments import constants
 from kernelwright.kernelbench.sources.listing import Listing, catalogue
-from kernelwright.kernelbench.sources.names import resolve
+from kernelwright.kernelbench.sources.names import resolve, task_of_text
 from kernelwright.kernelbench.sources.overrides import apply, from_words
 from kernelwright.kernelbench.sources.validate import DOMAINS, check, input_domains
 
@@ -32,4 +32,5 @@ __all__ = [
     "from_words",
     "input_domains",
     "resolve",
+    "task_of_text",
 ]

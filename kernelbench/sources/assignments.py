@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernelwright.kernelbench.errors import TaskError
 
-FORMAT_NAMES = frozenset({"Model", "ModelNew", "get_inputs", "get_init_inputs", "input_domains"})
+FORMAT_NAMES = frozenset({"Model", "ModelNew", "get_inputs", "get_init_inputs", "input_domains", "workload"})
 ARITHMETIC = frozenset(
     {"abs", "bool", "dict", "divmod", "float", "int", "len", "list", "max", "min", "pow"}
     | {"range", "reversed", "round", "sorted", "str", "sum", "tuple", "zip"}

@@ -22,7 +22,7 @@ class Entry:
     @property
     def where(self) -> str:
         """Name of the task in errors: the user knows a file of their own by its path."""
-        return str(self.path) if self.id.startswith("file:") else self.id
+        return str(self.path) if self.path and self.id.startswith("file:") else self.id
 
     @property
     def title(self) -> str:

@@ -4,11 +4,12 @@ import ast
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.records import Record
+from kernelwright.kernelbench.records import Record, Size
 from kernelwright.kernelbench.sources import checkout
 from kernelwright.kernelbench.sources.assignments import constants, module_scope, parse
 from kernelwright.kernelbench.sources.entry import Entry
 from kernelwright.kernelbench.sources.names import TaskLibrary
+from kernelwright.kernelbench.sources.sizes import ordered
 from kernelwright.kernelbench.sources.validate import model_class
 
 
@@ -17,6 +18,7 @@ class Listing(Record):
     level: int
     title: str
     constants: dict[str, str]  # constant -> the text of its value
+    sizes: tuple[Size, ...] = ()  # of a workload
 
 
 def catalogue(suite: str | None = None, *, kernelbench_dir: Path | None = None) -> list[Listing]:
@@ -36,6 +38,7 @@ def catalogue(suite: str | None = None, *, kernelbench_dir: Path | None = None) 
                 level=found.entry.level,
                 title=title(found.source, found.entry),
                 constants={**constants(found.source, found.entry.where), **found.overrides},
+                sizes=ordered(found.sizes, found.source, found.entry.where),
             )
             if listed.setdefault(listing.id, listing) != listing:
                 raise UsageError(f"{listing.id} stands for two different tasks", "name only one of them")

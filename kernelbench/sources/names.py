@@ -2,26 +2,29 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import TaskError, UnknownTaskError, UsageError
 from kernelwright.kernelbench.modules.worker import named_module, write_in_worker
-from kernelwright.kernelbench.records import Precision, Task
+from kernelwright.kernelbench.records import Precision, Size, Task
 from kernelwright.kernelbench.sources import builtin, checkout, hub
+from kernelwright.kernelbench.sources.assignments import constants
 from kernelwright.kernelbench.sources.entry import Entry, from_file, read_text
 from kernelwright.kernelbench.sources.overrides import apply, distribute, from_words
 from kernelwright.kernelbench.sources.selection import select, unknown
+from kernelwright.kernelbench.sources.sizes import from_size_words, of_file, ordered
 from kernelwright.kernelbench.sources.validate import check
 
 
 @dataclass(frozen=True)
 class FoundTask:
-    """An entry with its text and the overrides that a list file gave it."""
+    """An entry with its text, the overrides that a list file gave it, and its sizes."""
 
     entry: Entry
-    source: str
+    source: str  # without the workload
     overrides: Mapping[str, str]
+    sizes: tuple[Size, ...] = ()
 
 
 def resolve(
@@ -34,6 +37,7 @@ def resolve(
     device: str = "cpu",
     inputs: Sequence[str] = (),
     init: Sequence[str] = (),
+    sizes: Sequence[str] = (),
 ) -> list[Task]:
     """Return the tasks that the names (forms: see the package) and the suite mean, each once, in order.
 
@@ -42,11 +46,13 @@ def resolve(
     value set by a list file. Where `device` is a GPU ("cuda:0"), a task of the built-in suite has its
     constants for that (tasks/gpu_sizes.toml) below both. A task keeps its id whatever is set in it, and
     `Task.overrides` says what is. `kernelbench_dir` falls back to the environment's KERNELBENCH_DIR.
-    `inputs`, such as "8,128:bf16", and `init` are of modules that a name means, whose task files are written.
+    `sizes`, such as "batch_size=4,weight=3", are of the tasks that have their constants, instead of the
+    file's own. `inputs`, such as "8,128:bf16", and `init` are of modules that a name means, whose task files
+    are written.
 
     Raises `UnknownTaskError` for an unknown name, `TaskError` for a file that is not a task, `UsageError` for
-    an override that is not a literal or fits no task, and for one id that would mean two different tasks,
-    `MissingPrerequisite` if a checkout or package is missing.
+    an override or size that is not of literals or fits no task, and for one id that would mean two different
+    tasks, `MissingPrerequisite` if a checkout or package is missing.
     """
     wanted = [*names, *([suite] if suite else [])]
     if not wanted:
@@ -62,14 +68,27 @@ def resolve(
             f"{'--input' if inputs else '--init'} is for a module, and {where} has inputs of its own",
             "leave it out, or name a class: FILE.py:CLASS",
         )
-    sizes = {} if device == "cpu" else builtin.gpu_sizes()
+    on_gpu = {} if device == "cpu" else builtin.gpu_sizes()
     tasks: dict[str, Task] = {}
-    for each, own in zip(found, given, strict=True):
-        task = _task(each, {**sizes.get(each.entry.id, {}), **each.overrides, **own}, precision)
+    for each, own, its_sizes in zip(found, given, _sizes(found, from_size_words(sizes), where), strict=True):
+        if both := {**each.overrides, **own}.keys() & {name for size in its_sizes for name in size.constants}:
+            name = sorted(both)[0]
+            raise UsageError(
+                f"{each.entry.where}: its sizes set {name}, so that it cannot be set for all",
+                f"leave out the setting of {name}, or give the sizes as --size {name}=…",
+            )
+        overrides_of = {**on_gpu.get(each.entry.id, {}), **each.overrides, **own}
+        task = _task(each, overrides_of, precision, its_sizes)
         before = tasks.setdefault(task.id, task)
         if before != task:
             raise _two_tasks_of_one_id(before, task)
     return list(tasks.values())
+
+
+def task_of_text(name: str, source: str, precision: Precision = Precision.task) -> Task:
+    """Return the task of a file's text. Raises TaskError and UsageError where it is none."""
+    found = _read(Entry(name, 0, name, text=source))
+    return _task(found, {}, precision, found.sizes)
 
 
 @dataclass
@@ -92,7 +111,7 @@ class TaskLibrary:
             if path.suffix != ".py" or not path.is_file():
                 raise self._no_file(name, path)
             entries = [from_file(path)]
-        return [FoundTask(entry, _read(entry), {}) for entry in entries]
+        return [_read(entry) for entry in entries]
 
     def _of_module(self, name: str, folder: Path) -> list[Entry] | None:
         if (module := named_module(name)) is None:
@@ -143,7 +162,7 @@ class TaskLibrary:
             values = from_words(word for word in words[2:] if word != "set")
             given = distribute([each.source for each in here], values, where)
             found += [
-                FoundTask(each.entry, each.source, {**each.overrides, **own})
+                replace(each, overrides={**each.overrides, **own})
                 for each, own in zip(here, given, strict=True)
             ]
         if not found:
@@ -172,16 +191,38 @@ class TaskLibrary:
         return unknown(name, entries)
 
 
-def _read(entry: Entry) -> str:
+def _read(entry: Entry) -> FoundTask:
     source = entry.read()
     check(source, entry.where)
-    return source
+    source, sizes = of_file(source, entry.where)
+    return FoundTask(entry, source, {}, sizes)
 
 
-def _task(found: FoundTask, overrides: dict[str, str], precision: Precision) -> Task:
-    source = apply(found.source, overrides, found.entry.where)
+def _sizes(found: Sequence[FoundTask], given: Sequence[Size], where: str) -> list[tuple[Size, ...]]:
+    """Return the sizes of each task: those given that it has the constants of, or else its own."""
+    known = [constants(each.source, each.entry.where) for each in found] if given else []
+    for size in given:
+        if not any(size.constants.keys() <= names.keys() for names in known):
+            distribute([each.source for each in found], size.constants, where)  # which says what none has
+            raise UsageError(f"none of {where} has all constants of the size {size}", "give fewer of them")
+    own = [tuple(size for size in given if size.constants.keys() <= names.keys()) for names in known]
+    return [sizes or each.sizes for each, sizes in zip(found, own or [()] * len(found), strict=True)]
+
+
+def _task(found: FoundTask, overrides: dict[str, str], precision: Precision, sizes: tuple[Size, ...]) -> Task:
+    where = found.entry.where
+    source = apply(found.source, overrides, where)
+    if workload := ordered(sizes, source, where):
+        written = constants(source, where)
+        first = {name: value for name, value in workload[0].constants.items() if written[name] != value}
+        source, overrides = apply(source, first, where), {**overrides, **first}
     return Task(
-        id=found.entry.id, level=found.entry.level, source=source, overrides=overrides, precision=precision
+        id=found.entry.id,
+        level=found.entry.level,
+        source=source,
+        overrides=overrides,
+        precision=precision,
+        workload=workload if len(workload) > 1 else (),
     )
 
 

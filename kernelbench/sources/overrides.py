@@ -61,13 +61,13 @@ def apply(source: str, overrides: Mapping[str, str], where: str = "the task") ->
     scope = module_scope(parse(source, where))
     settable = scope.settable()
     encoded = source.encode()
-    line_starts = _line_starts(encoded)
+    starts = line_starts(encoded)
     edits: set[tuple[int, int, str]] = set()  # start byte, end byte, new text
     for name, value in overrides.items():
         text = literal(name, value)
         if name not in settable:
             raise _no_such_constant(name, source, scope, where)
-        edits.update(_edit(assignment, text, line_starts) for assignment in settable[name])
+        edits.update(_edit(assignment, text, starts) for assignment in settable[name])
     for start, end, text in sorted(edits, reverse=True):
         encoded = encoded[:start] + text.encode() + encoded[end:]
     return encoded.decode()
@@ -91,21 +91,22 @@ def distribute(sources: Sequence[str], overrides: Mapping[str, str], where: str)
     return [{name: text for name, text in literals.items() if name in names} for names in settable]
 
 
-def _line_starts(encoded: bytes) -> list[int]:
+def line_starts(encoded: bytes) -> list[int]:
+    """Return the byte at which each line begins."""
     # The tokenizer's own line ends; str.splitlines knows more of them (form feed, U+2028).
     return [0, *(match.end() for match in re.finditer(rb"\r\n|\r|\n", encoded))]
 
 
-def _edit(assignment: Assignment, text: str, line_starts: list[int]) -> tuple[int, int, str]:
+def _edit(assignment: Assignment, text: str, starts: list[int]) -> tuple[int, int, str]:
     def end_of(node: ast.stmt | ast.expr) -> int:
         assert node.end_lineno is not None and node.end_col_offset is not None
-        return line_starts[node.end_lineno - 1] + node.end_col_offset
+        return starts[node.end_lineno - 1] + node.end_col_offset
 
     if assignment.shared:
         end = end_of(assignment.statement)
         return end, end, f"; {assignment.name} = {text}"
     value = assignment.value
-    return line_starts[value.lineno - 1] + value.col_offset, end_of(value), text
+    return starts[value.lineno - 1] + value.col_offset, end_of(value), text
 
 
 def _no_such_constant(name: str, source: str, scope: ModuleScope, where: str) -> UsageError:

@@ -14,11 +14,10 @@ from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
 from kernelwright.kernelbench.evaluator.protocol import EAGER, Measurement
 from kernelwright.kernelbench.evaluator.referee import Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
+from kernelwright.kernelbench.evaluator.workloads import total, worst
 from kernelwright.kernelbench.records import (
     Candidate,
-    Correctness,
     Evaluation,
-    Stages,
     Target,
     Task,
     Verdict,
@@ -47,9 +46,7 @@ class EmulatedEvaluator(LocalEvaluator):
     def sibling(self, cache: SessionCache | None = None) -> "EmulatedEvaluator":
         return EmulatedEvaluator(self._referee.sibling(cache), self._chips)
 
-    def evaluate(
-        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
-    ) -> Evaluation:
+    def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
         """Return the verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong.
 
         `measurement` only says whether the reference's operators are listed. Raises TaskError.
@@ -74,9 +71,9 @@ class EmulatedEvaluator(LocalEvaluator):
             update={
                 "verdict": verdict,
                 "reason": reason,
-                "correctness": _correctness(every) if checked else None,
+                "correctness": worst(every) if checked else None,
                 "launched": launched,
-                "stages": _stages(every),
+                "stages": total(every),
                 "builds": made,
             }
         )
@@ -95,9 +92,7 @@ class CheckedFirst(LocalEvaluator):
     def sibling(self, cache: SessionCache | None = None) -> "CheckedFirst":
         return CheckedFirst(self._evaluator.sibling(cache), self._on_cpu.sibling())
 
-    def evaluate(
-        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
-    ) -> Evaluation:
+    def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
         if candidate.language == "cuda":
             with self.sessions.computing():
                 objection = _objection(self._on_cpu, task, candidate)
@@ -186,16 +181,3 @@ def _verdict(
         said = f"at {where}: {first.reason}. The task's own sizes take too long to emulate"
         return first.verdict, said, True
     return own.verdict, own.reason, True
-
-
-def _correctness(every: Sequence[Evaluation]) -> Correctness | None:
-    found = [each.correctness for each in every if each.correctness is not None]
-    if not found:
-        return None
-    worst = max(found, key=lambda each: each.error or 0.0)
-    return worst.model_copy(update={"inputs_tried": sum(each.inputs_tried for each in found)})
-
-
-def _stages(every: Sequence[Evaluation]) -> Stages:
-    names = Stages.model_fields
-    return Stages(**{name: round(sum(getattr(e.stages, name) for e in every), 4) for name in names})

@@ -7,7 +7,7 @@ the tasks that measure nothing apart, and the environment with the command that 
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.kernelbench.records import LEAST_OWN, Environment, Interval
+from kernelwright.kernelbench.records import LEAST_OWN, Environment, Interval, SizeResult
 from kernelwright.results import formatting
 from kernelwright.results.deliverable import faster_baselines
 from kernelwright.results.lessons import calibration, lessons
@@ -28,6 +28,7 @@ COLUMNS = (
     "rounds",
     "stop reason",
 )
+SIZE_COLUMNS = ("size", "weight", "verdict", "time", "eager", "vs eager", "vs compile")
 AGGREGATE_COLUMNS = ("", "correct", "fast_1", "fast_2", "vs eager", "vs compile", "vs fastest")
 AGGREGATE_NOTE = (
     "fast_p: share of all tasks whose best kernel is correct and faster than p times eager by its whole "
@@ -49,6 +50,7 @@ _SLOWER = (
     "Tasks on which a baseline is faster than the best kernel",
     "By the whole interval of their ratio, or 3% in the median. best/ has the baseline, except CUDA graphs.",
 )
+_SIZES = "The task's time and speedup are of all calls, by weight. The coder was not shown hidden sizes."
 _WHY = 160  # characters of a reason
 _CHANGES = (
     "Measured gains of techniques",
@@ -139,7 +141,11 @@ class RunReport:
 
     def tables(self) -> list[ReportTable]:
         """Return the further tables: baselines, where money and time went, calibration, lessons."""
-        found = []
+        found = [
+            ReportTable(f"{each.task} by size", _SIZES, SIZE_COLUMNS, rows)
+            for each in self.summary.everything
+            if (rows := [size_cells(result) for result in each.sizes])
+        ]
         missing: list[tuple[str, ...]] = [
             (entry.task.id, name, formatting.one_line(why, _WHY))
             for entry in self.tasks
@@ -204,6 +210,20 @@ def cells(task: TaskSummary) -> tuple[str, ...]:
         formatting.time(task.candidate_us.median if task.candidate_us else None),
         str(task.rounds),
         task.stop_reason or "interrupted or still running",
+    )
+
+
+def size_cells(result: SizeResult) -> tuple[str, ...]:
+    """Return one row of the table of a task's sizes, in the order of SIZE_COLUMNS."""
+    timing, speedup = result.timing, result.speedup
+    times = (timing.candidate_us, timing.eager_us) if timing is not None else (None, None)
+    return (
+        f"{result.size}{' (hidden)' if result.size.hidden else ''}",
+        f"{result.size.weight:g}",
+        str(result.verdict).replace("_", " "),
+        *(formatting.time(each.median if each is not None else None) for each in times),
+        formatting.with_bounds(speedup.eager if speedup is not None else None),
+        formatting.with_bounds(speedup.compile if speedup is not None else None),
     )
 
 

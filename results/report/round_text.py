@@ -20,7 +20,7 @@ from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.tables import described, finding_lines
 from kernelwright.results import formatting
 from kernelwright.results.report import folds, rounds
-from kernelwright.results.report.contents import RunReport
+from kernelwright.results.report.contents import RunReport, size_cells
 from kernelwright.results.report.formats import (
     STYLES,
     TABLE_WIDTH,
@@ -270,6 +270,13 @@ def _outcome(evaluation: Evaluation) -> list[str]:
         lines += [
             f"{name}: {formatting.time(time.median)} a call" for name, time in times if time is not None
         ]
+    for each in evaluation.sizes:
+        size, weight, verdict, time, _, over_eager, _ = size_cells(each)
+        how = f"{time} a call, {over_eager} vs eager" if each.speedup is not None else verdict
+        lines.append(f"at {size}, weight {weight}: {how}")
+    last = evaluation.sizes[-1] if evaluation.sizes else None
+    if last is not None and last.size.hidden and not evaluation.right:  # the reason below does not tell
+        lines.append(last.reason)
     if evaluation.own_kernel_share is not None:
         lines.append(f"time in kernels of its own: {formatting.share(evaluation.own_kernel_share)}")
     lines.append(

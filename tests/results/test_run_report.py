@@ -12,12 +12,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from kernelwright.kernelbench.errors import KernelwrightError, StorageError
-from kernelwright.kernelbench.records import Fingerprint, Interval
+from kernelwright.kernelbench.evaluator.workloads import combined
+from kernelwright.kernelbench.records import Fingerprint, Interval, Size, Task, Verdict
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.diagnosis import diagnose
 from kernelwright.profiling.records import Profile, RungOutcome
 from kernelwright.results import cli as results_cli
 from kernelwright.results import formatting
+from kernelwright.results.report import round_text
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.report.formats import ReportFormat, render, table
 from kernelwright.results.store.database import RunDatabase
@@ -66,6 +68,57 @@ def test_a_terminal_shows_whole_words(example: RunDatabase, width: int) -> None:
     assert any("rounds used up" in line for line in lines)
     overall = next(line for line in lines if "all tasks" in line)
     assert "1.69×" in overall and overall.count("(n=4)") == 2 and "33%" in overall
+
+
+@pytest.fixture
+def several() -> Task:
+    """A task of a size that is called nine times, one that is called once, and a hidden one."""
+    rows = (("64", 9.0, False), ("1024", 1.0, False), ("7", 1.0, True))
+    sizes = tuple(Size(constants={"rows": n}, weight=w, hidden=h) for n, w, h in rows)
+    return task("softmax").model_copy(update={"workload": sizes})
+
+
+@pytest.mark.parametrize("format", [ReportFormat.table, ReportFormat.md, ReportFormat.html])
+def test_a_task_of_several_sizes_has_a_table_of_them(
+    database: RunDatabase, several: Task, format: ReportFormat
+) -> None:
+    database.add_task(several)
+    each = [run_factory.evaluation(several, candidate(1), eager=over) for over in (4.0, 2.0, 1.0)]
+    found = combined(several, each)
+    database.record_attempt(several.id, 0, candidate(1), None, found, None)
+    text = shown(database, format)
+    assert found.speedup is not None and found.speedup.eager is not None
+    assert (
+        formatting.with_bounds(found.speedup.eager).partition(" ")[0] in text
+    )  # (9 + 1 + 1) x 100 µs / 375 µs
+    assert found.speedup.eager.median == pytest.approx(1100 / 375)
+    table = text[text.index("by size") :] if format is not ReportFormat.table else text
+    for fact in ("rows=64", "rows=1024", "rows=7 (hidden)", "25 µs", "4.00×", "2.00×"):
+        assert fact in table
+    (row,) = summarize(database).tasks
+    assert [str(result.size) for result in row.sizes] == ["rows=64", "rows=1024", "rows=7"]
+
+
+def test_a_round_says_what_failed_at_a_hidden_size(database: RunDatabase, several: Task) -> None:
+    database.add_task(several)
+    wrong = run_factory.evaluation(
+        several, candidate(1), Verdict.wrong_output, reason="shape (7, 8) is wrong"
+    )
+    right = run_factory.evaluation(several, candidate(1), eager=2.0)
+    found = combined(several, [right, right, wrong])
+    assert "(7, 8)" not in found.reason
+    database.record_attempt(several.id, 0, candidate(1), None, found, None)
+    said = round_text.render(RunReport.read(database), several.id, 0, ReportFormat.md)
+    assert "at rows=64, weight 9: 50 µs a call, 2.00× [1.96, 2.04] vs eager" in said
+    assert "at rows=7 (hidden), weight 1: wrong output" in said and "shape (7, 8) is wrong" in said
+    assert [each.verdict for each in summarize(database).tasks[0].sizes][-1] is Verdict.wrong_output
+
+
+def test_a_run_keeps_the_sizes_of_its_tasks(database: RunDatabase, several: Task) -> None:
+    database.add_task(several)
+    database.add_task(task("relu"))
+    assert [entry.task for entry in database.tasks()] == [several, task("relu")]
+    assert "sizes" not in json.loads(summarize(database).model_dump_json())["tasks"][1]
 
 
 def test_a_speedup_by_nobody_s_kernels_is_not_shown_as_one(database: RunDatabase) -> None:

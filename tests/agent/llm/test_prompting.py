@@ -11,15 +11,19 @@ from kernelwright.agent.llm.prompting import (
     FOLDER,
     NAMES,
     PromptSubject,
+    agent_messages,
     coder_messages,
     essence,
     examples,
     judge_messages,
     metrics_of,
     outcome,
+    repair_message,
+    task_note,
 )
 from kernelwright.agent.llm.situation import Situation
 from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.evaluator.workloads import combined
 from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
@@ -27,6 +31,7 @@ from kernelwright.kernelbench.records import (
     Evaluation,
     Interval,
     Precision,
+    Size,
     Speedup,
     Stages,
     Task,
@@ -230,3 +235,64 @@ def test_every_language_has_a_guide_and_three_examples(language: str) -> None:
     shown = examples(language)  # type: ignore[arg-type]
     assert NAMES[language] in system.content and len(shown) == 3
     assert all(example.title and example.source.strip() in system.content for example in shown)
+
+
+HIDDEN_ROWS = "7919"
+SEVERAL = TASK.model_copy(
+    update={
+        "source": "rows = 64\nclass Model: pass\n",
+        "workload": (
+            Size(constants={"rows": "64", "dim": "8"}, weight=9),
+            Size(constants={"rows": HIDDEN_ROWS, "dim": "8"}, hidden=True),
+            Size(constants={"rows": "1024", "dim": "8"}),
+        ),
+    }
+)
+
+
+def at_sizes(*results: Attempt) -> Attempt:
+    """An attempt at the sizes above, of attempts at each."""
+    found = combined(SEVERAL, [each.evaluation for each in results])
+    return replace(results[-1], evaluation=found)
+
+
+def test_a_coder_is_told_the_sizes_that_are_not_hidden() -> None:
+    _, user = coder_messages(Situation(SEVERAL, TARGET, WORK), "cpp", None, None, None)
+    assert "- rows=64, dim=8: 9\n- rows=1024, dim=8: 1\n- another size, which is not shown\n" in user.content
+    assert "Calls differ in rows: `forward` must be right and fast at any size" in user.content
+    assert "A call at rows=64, dim=8 must read and write 10 MB at least" in user.content
+
+
+def test_the_prompt_of_a_task_of_one_size_has_nothing_of_sizes() -> None:
+    _, user = coder_messages(SITUATION, "cpp", None, None, None)
+    assert "class Model: pass  # the reference\n```\n\n# The hardware\n" in user.content
+    assert "A call must read and write 10 MB at least" in user.content
+
+
+def test_a_result_at_several_sizes_is_told_by_size_and_a_hidden_one_by_its_speedup() -> None:
+    each = [attempt("k", Verdict.correct, time_us) for time_us in (100.0, 321.0, 500.0)]
+    said = outcome(at_sizes(*each))
+    assert "Result: correct at all sizes, " in said
+    assert "- at rows=64, dim=8 (weight 9): 100 (98 to 102) us, 10 (9.9 to 10.1) times as fast" in said
+    assert "- at a hidden size: 3.115 (" in said and "321 (" not in said
+    assert "At rows=64, dim=8 it is " in said
+
+
+def test_the_shape_of_a_hidden_size_never_reaches_a_model() -> None:
+    reason = f"output of ({HIDDEN_ROWS}, 8), expected ({HIDDEN_ROWS}, 8): 3 elements differ"
+    right, wrong = attempt("k", Verdict.correct, 100.0), attempt("k", Verdict.wrong_output, reason=reason)
+    failed = at_sizes(right, wrong)
+    assert failed.evaluation.verdict is Verdict.wrong_output
+    good = at_sizes(*[attempt("good", Verdict.correct, 200.0)] * 3)
+    situation, history = Situation(SEVERAL, TARGET, WORK), (good, failed)
+    shown, later = PromptSubject(good, 0), PromptSubject(failed, 1)
+    messages = [
+        *coder_messages(situation, "cpp", shown, later, None, True, history),
+        *judge_messages(situation, later, (), (), (), history),
+        *judge_messages(situation, shown, metrics_of(good, None), (), (), history),
+        *agent_messages(situation, "cpp", history, shown, "all"),
+    ]
+    texts = [*(message.content for message in messages), task_note(SEVERAL, history), repair_message(failed)]
+    assert not [text for text in texts if HIDDEN_ROWS in text]
+    assert "wrong output at a hidden size" in texts[-1] and "It is right at rows=64, dim=8." in texts[-1]
+    assert any("rows=1024" in text for text in texts)

@@ -198,6 +198,39 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
 
 
 @pytest.mark.slow
+def test_a_kernel_has_to_be_right_at_sizes_that_the_model_does_not_know(
+    endpoint: FakeEndpoint, tmp_path: Path, home: Path
+) -> None:
+    """In a run that is killed after its first round, and goes on with the same sizes."""
+    workload = """rows = 128
+workload = [{"rows": 64, "weight": 9}, {"rows": 1237, "hidden": True}]
+"""
+    task = tmp_path / "task.py"
+    task.write_text(TASK.replace("randn(128", "randn(rows").replace("\nclass", f"{workload}\nclass"))
+    coding(endpoint, PARALLEL.replace("x.numel()", "min(x.numel(), 64 * 1024)"), PARALLEL)
+    out = tmp_path / "out"
+    words, environment = command(home, endpoint, task, *MODEL, "--rounds", 2, "--out", out)
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while sum(map(is_coder, asked(endpoint))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = run(home, endpoint, "--resume", out, "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["tasks"]
+    assert row["verdict"] == "correct" and [each["size"]["weight"] for each in row["sizes"]] == [9, 1]
+    wrong, right, confirmed = attempts(out)
+    assert str(wrong.evaluation.verdict) == "wrong_output" and len(wrong.evaluation.sizes) == 2
+    elements = str(1237 * 1024)
+    assert elements in wrong.evaluation.sizes[-1].reason and elements not in wrong.evaluation.reason
+    assert confirmed.confirms and len(confirmed.evaluation.sizes) == len(right.evaluation.sizes) == 2
+    prompts = json.dumps(endpoint.requests)
+    assert "rows=64: 9" in prompts and "wrong output at a hidden size" in prompts and "1237" not in prompts
+    assert elements not in prompts
+
+
+@pytest.mark.slow
 def test_whatever_the_model_does_the_run_goes_on(
     endpoint: FakeEndpoint, task: Path, tmp_path: Path, home: Path
 ) -> None:

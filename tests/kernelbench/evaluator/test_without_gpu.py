@@ -6,11 +6,11 @@ import pytest
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.chips import nvrtc
-from kernelwright.kernelbench.cli import show
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator import EAGER, LocalEvaluator, Protocol, Referee
 from kernelwright.kernelbench.records import Build, Candidate, Evaluation, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
+from kernelwright.kernelbench.terminal import show
 from kernelwright.kernelbench.without_gpu import CheckedFirst, EmulatedEvaluator, start_evaluator
 from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
 from tests.helpers.evaluator.trial import candidate_of, task_of

@@ -7,6 +7,7 @@ import pytest
 
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.sources import Listing, catalogue
+from tests.kernelbench.sources.conftest import task_text
 
 Write = Callable[..., Path]
 
@@ -64,3 +65,10 @@ def test_a_title_comes_from_the_nearest_docstring(
     )
     (listing,) = catalogue(str(write("Fused_Gelu.py", source)))
     assert listing.title == title
+
+
+def test_a_task_of_several_sizes_is_listed_with_them(write: Write) -> None:
+    source = task_text(extra="workload = [{'batch_size': 4}, {'batch_size': 8, 'hidden': True}]")
+    (listing,) = catalogue(str(write("a.py", source)))
+    assert [str(size) for size in listing.sizes] == ["batch_size=4", "batch_size=8"]
+    assert listing.constants == {"batch_size": "64"}
