@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tracing import trace
+from kernelwright.agent.tracing import FreeTracer, trace
 from kernelwright.agent.tuner.advise import fallback_advice
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
 
 if TYPE_CHECKING:
     from kernelwright.agent.builtin.ir.graph import Graph
+    from kernelwright.agent.builtin.sizes.free import FreeGraph
 
 
 @dataclass
 class PooledBuiltinCoder:
     pool: ProfilingPool
     language: Language
-    _graphs: dict[str, "Graph"] = field(default_factory=dict)  # by task; a trace takes seconds
+    _graphs: dict[str, "Graph | FreeGraph"] = field(default_factory=dict)  # by task; a trace takes seconds
 
     def propose(
         self,
@@ -43,8 +44,7 @@ class PooledBuiltinCoder:
         return self.pool.ask(task, partial(self._compiled, task), task.id).result()
 
     def _compiled(self, task: Task, evaluator: LocalEvaluator) -> str:
-        from kernelwright.agent.builtin.coder import LANGUAGES
-        from kernelwright.agent.builtin.compile import compile_graph
+        from kernelwright.agent.builtin.coder import LANGUAGES, compiled
         from kernelwright.agent.builtin.dump import text
         from kernelwright.agent.builtin.schedule import Schedule
 
@@ -57,8 +57,8 @@ class PooledBuiltinCoder:
             if step == "scheduling":
                 forms.append(text(form))
 
-        schedule = Schedule.from_dict(candidate.schedule)
-        compile_graph(self._graphs[task.sha256], task.source, schedule, LANGUAGES[self.language], watch)
+        schedule, language = Schedule.from_dict(candidate.schedule), LANGUAGES[self.language]
+        compiled(self._graphs[task.sha256], task.source, schedule, language, watch)
         launches = "\n\n".join(forms)
         return f"Its launches:\n{launches}\n\nThe file:\n```python\n{candidate.source.strip()}\n```"
 
@@ -71,12 +71,30 @@ class PooledBuiltinCoder:
         evaluator: LocalEvaluator,
     ) -> Candidate:
         from kernelwright.agent.builtin.coder import (
+            LANGUAGES,
             BuiltinCoder,  # imports torch, which other commands do without
         )
+        from kernelwright.agent.builtin.sizes.free import trace_free
 
-        def traced(task: Task) -> "Graph":
+        def traced(task: Task) -> "Graph | FreeGraph":
             if task.sha256 not in self._graphs:
-                self._graphs[task.sha256] = trace(evaluator.sessions.pool, task)
+                pool, words = evaluator.sessions.pool, LANGUAGES[self.language].words
+                self._graphs[task.sha256] = (
+                    trace_free(FreeTracer(pool, task.primary), _free(task), words)
+                    if task.workload
+                    else trace(pool, task)
+                )
             return self._graphs[task.sha256]
 
         return BuiltinCoder(traced, self.language).propose(task, history, advice, sample)
+
+
+def _free(task: Task) -> dict[str, int]:
+    """Return the axes of a task with their values at its first size. Raises Untraceable."""
+    from kernelwright.agent.builtin.ir.untraceable import Untraceable
+
+    first = task.workload[0].constants
+    for name in task.axes:
+        if not first[name].isdecimal():
+            raise Untraceable(f"its sizes differ in {name}, which is no positive integer")
+    return {name: int(first[name]) for name in task.axes}

@@ -56,7 +56,7 @@ SURFACE = {
     },
     "extract": {"named", "--out", "--input", "--init", "--train", "--most-calls", "--json", "--config"},
     "compile": {
-        "task", "--language", "--schedule", "--dump", "--out", "--input", "--init", "--set", "--precision",
+        "task", "--language", "--schedule", "--dump", "--free", "--out", "--input", "--init", "--set", "--precision",
         "--kernelbench-dir",
     },
     "report": {"run", "task", "--round", "--format", "--output"},
@@ -298,6 +298,7 @@ USAGE = {
     "no_language": (["compile", "builtin:level1/softmax", "--language", "fortran"], "cpp, triton, cuda"),
     "no_knob": (["compile", "builtin:level1/softmax", "--schedule", "k0.colour=red"], "k0.block"),
     "no_value_of_a_knob": (["compile", "builtin:level1/softmax", "--schedule", "k0.block=7"], "64, 128"),
+    "no_free_constant": (["compile", "builtin:level1/softmax", "--free", "rows"], "batch_size"),
     "no_such_sanitizer": (
         ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0", "--sanitize", "soap"],
         "memcheck, racecheck",

@@ -14,7 +14,8 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import Limits
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.machine import cache_folder
-from kernelwright.kernelbench.records import Precision
+from kernelwright.kernelbench.records import Precision, Task
+from kernelwright.kernelbench.sources.assignments import constants
 
 
 def compile_task(
@@ -27,6 +28,12 @@ def compile_task(
     dump: Annotated[
         bool, typer.Option("--dump", help="Print every form of the task on the way to its kernels.")
     ] = False,
+    free: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONSTANT,...", help="Serve any value of these constants of the file, such as batch_size."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the candidate to this file.")] = None,
     inputs: Inputs = None,
     init: Init = None,
@@ -36,24 +43,28 @@ def compile_task(
 ) -> int:
     """Print the kernels that the builtin coder writes for a task, without evaluating them."""
     knobs = _knobs(schedule or ())
-    from kernelwright.agent.builtin.coder import LANGUAGES
-    from kernelwright.agent.builtin.compile import NothingToFuse, compile_graph
+    from kernelwright.agent.builtin.coder import LANGUAGES, compiled
+    from kernelwright.agent.builtin.compile import NothingToFuse
     from kernelwright.agent.builtin.dump import Dump
     from kernelwright.agent.builtin.ir.untraceable import Untraceable
-    from kernelwright.agent.tracing import trace
+    from kernelwright.agent.builtin.sizes.free import trace_free
+    from kernelwright.agent.tracing import FreeTracer, trace
     from kernelwright.results.store.folder import write_atomically
 
     if language not in LANGUAGES:
         raise UsageError(f"invalid language: {language}", f"use one of {', '.join(LANGUAGES)}")
-    chosen = Schedule.from_dict({**LANGUAGES[language].defaults, **knobs})
+    kind = LANGUAGES[language]
+    chosen = Schedule.from_dict({**kind.defaults, **knobs})
     one = one_task(task, overrides, precision, kernelbench_dir, inputs=inputs, init=init)
+    sizes = _sizes(one, free)
     forms = Dump()
+    watch = forms if dump else (lambda step, form: None)
     source = None
     try:
         with WorkerPool(threads=1, cache=cache_folder(), limits=Limits()) as pool:
-            graph = trace(pool, one)
-        watch = forms if dump else (lambda step, form: None)
-        source = compile_graph(graph, one.source, chosen, LANGUAGES[language], watch).source
+            tracer = FreeTracer(pool, one)
+            graph = trace_free(tracer, sizes, kind.words) if sizes else trace(pool, one)
+        source = compiled(graph, one.source, chosen, kind, watch).source
     except Untraceable as reason:
         typer.echo(f"{one.id} cannot be compiled: {reason}", err=True)
     except NothingToFuse:
@@ -72,6 +83,17 @@ def compile_task(
             f"{out} cannot be written ({error.strerror or error})", "choose another file"
         ) from error
     return 0
+
+
+def _sizes(task: Task, free: str | None) -> dict[str, int]:
+    """Return the values in a task's file of the constants that are free."""
+    known = {name: value for name, value in constants(task.source, task.id).items() if value.isdecimal()}
+    found = {}
+    for name in filter(None, (word.strip() for word in (free or "").split(","))):
+        if name not in known:
+            raise UsageError(f"{task.id} has no size {name}", f"give some of {', '.join(known)}")
+        found[name] = int(known[name])
+    return found
 
 
 def _knobs(words: Sequence[str]) -> dict[str, str]:

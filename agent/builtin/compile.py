@@ -12,7 +12,7 @@ Rendered  kernels in a language, and the Python that calls them          codegen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from kernelwright.agent.builtin.codegen.backend import Language
@@ -50,7 +50,7 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
 Watch: TypeAlias = Callable[[str, object], None]
 
 
-def _nobody(step: str, form: object) -> None: ...
+def nobody(step: str, form: object) -> None: ...
 
 
 class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
@@ -62,7 +62,7 @@ class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a f
 
 
 def compile_graph(
-    graph: Graph, source: str, schedule: Schedule, language: Language, watch: Watch = _nobody
+    graph: Graph, source: str, schedule: Schedule, language: Language, watch: Watch = nobody
 ) -> Rendered:
     """Compile `graph`, which was traced from `source`, to a candidate.
 
@@ -70,10 +70,26 @@ def compile_graph(
     kernel where everything is a library call, other than the reference's. Raises Untraceable, and
     NothingToFuse where the calls are the reference's. `watch` is called with each form in turn.
     """
-    parts = graph.parts or {"": graph}
-    if "layout" not in schedule.values:
-        schedule = schedule.changed({"layout": preferred_layout(parts.values())})
-    programs = {path: program_of(part, schedule, watch) for path, part in parts.items()}
+    schedule = with_layout(graph, schedule)
+    forwards, idle = scheduled(graph, schedule, language, watch)
+    return render(forwards, graph, source, schedule, language, idle)
+
+
+def with_layout(graph: Graph, schedule: Schedule) -> Schedule:
+    """Return the schedule with the layout of images that a graph begins with, where it has none."""
+    if "layout" in schedule.values:
+        return schedule
+    return schedule.changed({"layout": preferred_layout(_parts(graph).values())})
+
+
+def scheduled(
+    graph: Graph, schedule: Schedule, language: Language, watch: Watch = nobody, together: bool = True
+) -> tuple[list[Forward], set[str]]:
+    """Return what is to be rendered, and the knobs that would change nothing of it.
+
+    `together`: small calls may share a launch. Raises Untraceable and NothingToFuse.
+    """
+    programs = {path: program_of(part, schedule, watch) for path, part in _parts(graph).items()}
     forwards = []
     fuse_matters = False
     for path, program in programs.items():
@@ -81,15 +97,20 @@ def compile_graph(
         fuse_matters |= matters
         if _is_changed(program, units):
             watch("fusion", tuple(units))
-            calls = launches(units, program, language.batches, language.abreast, language.joins)
+            abreast = language.abreast if together else 1
+            calls = launches(units, program, language.batches and together, abreast, language.joins)
             watch("scheduling", calls)
             forwards.append(Forward(path, program, units, calls))
     if not forwards:
         raise NothingToFuse({k: v for program in programs.values() for k, v in program.choices.items()})
-    return render(forwards, graph, source, schedule, language, idle=set() if fuse_matters else {"fuse"})
+    return forwards, set() if fuse_matters else {"fuse"}
 
 
-def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = _nobody) -> Program:
+def _parts(graph: Graph) -> Mapping[str, Graph]:
+    return graph.parts or {"": graph}
+
+
+def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = nobody) -> Program:
     """Lower a graph to a program and run all passes on it. Raises Untraceable."""
     watch("graph", graph)
     matched = with_fused_attention(graph)

@@ -24,7 +24,7 @@ from kernelwright.kernelbench.evaluator.timing.statistics import interval
 from kernelwright.kernelbench.machine import cache_folder, usable_cpus
 
 _TIMEOUT_S = 1800.0
-_BLOCK_S = 0.25  # of a block of steps, about
+_BLOCK_S = 0.1  # of a block of steps, about
 _PAIRS, _MOST_PAIRS = 15, 60  # of blocks: more than the first until the interval is narrow
 _NARROW = 1.01  # ratio of an interval's bounds
 _SIDES = ("stock", "drop_in")

@@ -44,6 +44,7 @@ class Kernel(Function):
     loop_style: str  # how it goes over a row, or over all elements
     launcher: Function | None = None  # what calls it, again and again
     parallel: bool = False  # whether it starts threads
+    free: tuple[str, ...] = ()  # the free sizes that it takes, as its last arguments
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -67,12 +68,19 @@ class Language(ABC):
     graph_knobs: ClassVar[frozenset[str]]  # those of a whole graph that change what it writes
     reserved: ClassVar[frozenset[str]]  # what no kernel may be called
     imports: ClassVar[tuple[str, ...]] = ()
+    frees: ClassVar[bool] = False  # whether its kernels take free sizes
     batches: ClassVar[bool] = False  # whether a launch may be several calls
     abreast: ClassVar[int] = 16  # launches of small kernels that may be one
     defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "products": ("own", "library")
     }  # where they are fewer
+
+    @property
+    def words(self) -> frozenset[str]:
+        """Words that no free size may be called: those of the language, and of its templates."""
+        texts = (re.sub(r"{[{%].*?[%}]}", "", path.read_text()) for path in sorted(self.folder.glob("*.j2")))
+        return self.reserved.union(*(re.findall(r"\w+", text) for text in texts))
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         """Return the plan with what the schedule of its kernel changes of it."""
@@ -135,6 +143,12 @@ def linked(kernels: Iterable[Kernel], definition: Callable[[str], str | None]) -
     for word in (word for kernel in kernels for line in kernel.text for word in re.findall(r"\w+", line)):
         visit(word)
     return [chosen[name] for name in order]
+
+
+def named(names: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the names that these lines of code hold."""
+    words = {word for line in lines for word in re.findall(r"\w+", line)}
+    return tuple(name for name in names if name in words)
 
 
 @cache

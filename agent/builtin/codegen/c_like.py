@@ -26,6 +26,7 @@ from kernelwright.agent.builtin.ir.expression import (
 )
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.space import Level
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
@@ -59,6 +60,8 @@ class CTypes:
 
     def literal(self, value: float | int | bool, ctype: str) -> str:
         """A number of a type."""
+        if is_free(value):
+            return f"static_cast<{ctype}>({value!r})"
         if ctype == "bool":
             return "true" if value else "false"
         if ctype not in ("float", "double"):
@@ -92,7 +95,7 @@ class CLikeCodegen(ABC):
         self.pointers = pointers
         self.out = BracedLines()
         self.names: dict[Access, str] = {}  # of a row's pointer, or of the value where it does not vary
-        self.taken: set[str] = {*pointers.values(), *plan.arguments}
+        self.taken: set[str] = {*pointers.values(), *plan.arguments, *program.graph.free}
         self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
         self.kept: set[str] = set()  # values that an earlier pass has left in a buffer, or in registers
 

@@ -61,14 +61,21 @@ class Parts:
 
 
 def taken(
-    plan: Plan, pointers: Collection[str], reads: tuple[Collection[Access], Collection[Access]]
+    plan: Plan,
+    pointers: Collection[str],
+    reads: tuple[Collection[Access], Collection[Access]],
+    free: Sequence[str] = (),
 ) -> tuple[Numbers, Numbers]:
-    """Numbers of the parameters of two functions that read these; the second one writes scalars."""
+    """Numbers of the parameters of two functions that read these; the second one writes scalars.
+
+    Both take all of the sizes `free`.
+    """
 
     def numbers(accesses: Collection[Access], scalars: bool) -> Numbers:
         written = [plan.output(name) for name in plan.outputs if (plan.level(name) == "scalar") == scalars]
         needed = {name for access in (*accesses, *written) for name in (access.base, access.at)}
-        return tuple(n for n, name in enumerate([*pointers, *plan.arguments]) if name in needed)
+        names = [*pointers, *plan.arguments, *free]
+        return tuple(n for n, name in enumerate(names) if name in needed or name in free)
 
     return numbers(reads[0], False), numbers(reads[1], True)
 

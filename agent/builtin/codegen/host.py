@@ -6,13 +6,15 @@ import keyword
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from types import MappingProxyType
 
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
 from kernelwright.agent.builtin.ir.library import CALLS, FUNCTIONAL
 from kernelwright.agent.builtin.ir.names import attribute, number
 from kernelwright.agent.builtin.ir.program import Program, View
+from kernelwright.agent.builtin.ir.size import Limits, is_free
 
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
 _LONGEST_LIST = 80  # characters of a line
@@ -50,7 +52,7 @@ class HostCode:
         self.taken.add(text)
         return text
 
-    def start(self, part: bool = False) -> None:
+    def start(self, part: bool = False, limits: Limits = MappingProxyType({})) -> None:
         """Write checks of the arguments; constants for their shapes, and for tensors the forward writes out.
 
         Of a part that is called with other arguments than it was traced with, the module's own forward runs.
@@ -61,15 +63,33 @@ class HostCode:
             wrong.append(f"{name} != {value}")
             refused.append(f"if {name} != {value}:")
             refused.append(f'    raise ValueError("these kernels are built for {name}={value}")')
-        for item in (item for item in graph.inputs if item.kind == "user"):
+        self.taken |= set(graph.free)
+        known: set[str] = set()  # the free sizes that a line above has read
+        users = [item for item in graph.inputs if item.kind == "user"]
+        for item in sorted(users, key=lambda item: not _holds_names(item.meta.shape)):
             name, dtype = item.target, f"torch.{item.meta.dtype}"
             self.taken.add(name)
             self.names[item.name] = name
-            constant = self.fresh(f"{name.upper()}_SHAPE")
-            self.constants.append((constant, repr(item.meta.shape)))
-            wrong.append(f"{name}.shape != {constant} or {name}.dtype != {dtype}")
-            refused.append(f'{name} = checked("{name}", {name}, {constant}, {dtype})')
+            shape, lengths = _as_checked(item.meta.shape, known)
+            named = shape.count('"') // 2
+            if not known & set(re.findall(r"\w+", shape)):
+                constant = self.fresh(f"{name.upper()}_SHAPE")
+                self.constants.append((constant, shape))
+                shape = constant
+            wrong.append(f"{name}.shape != {shape} or {name}.dtype != {dtype}")
+            refused.append(f'{name} = checked("{name}", {name}, {shape}, {dtype})')
             taken.append(f"{name} = {name}.contiguous()")
+            if lengths:
+                read = ", ".join(f"{name}.shape[{axis}]" for axis in lengths.values())
+                refused.append(f"{', '.join(lengths)} = {read}")
+                known |= lengths.keys()
+            if len(lengths) < named:  # one is the length of two axes
+                refused.append(f'{name} = checked("{name}", {name}, {item.meta.shape!r}, {dtype})')
+        for name, (least, most) in limits.items():
+            outside = f"not {least} <= {name} <= {most}" if most is not None else f"{name} < {least}"
+            said = f"from {least} to {most}" if most is not None else f"at least {least}"
+            refused.append(f"if {outside}:")
+            refused.append(f'    raise ValueError(f"{name} must be {said}, got {{{name}}}")')
         if part:
             given = ", ".join(("self", *graph.arguments))
             self.lines += [f"if {' or '.join(wrong)}:", f"    return type(self).forward({given})", *taken]
@@ -269,7 +289,25 @@ class HostCode:
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+    return ", ".join(map(repr, numbers))
+
+
+def _holds_names(shape: Sequence[int]) -> bool:
+    """Return True if the free sizes of a shape are each the length of an axis of it."""
+    return all(repr(size).isidentifier() for size in shape if is_free(size))
+
+
+def _as_checked(shape: Sequence[int], known: Set[str]) -> tuple[str, dict[str, int]]:
+    """Return a shape as text, new free sizes in quotes; and the axes that these are the lengths of."""
+    words: list[str] = []
+    lengths: dict[str, int] = {}
+    for axis, size in enumerate(shape):
+        text = repr(size)
+        if text.isidentifier() and text not in known:
+            lengths.setdefault(text, axis)
+            text = f'"{text}"'
+        words.append(text)
+    return f"({', '.join(words)}{',' if len(words) == 1 else ''})", lengths
 
 
 def device(program: Program) -> str:

@@ -77,10 +77,10 @@ def _ops(region: Region) -> list[str]:
 def comment(planned: Plan, loop_style: str) -> str:
     """Comment on a kernel's loops."""
     shape = {
-        "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
-        "flat": f"{planned.row_length} elements in blocks",
-        "rows": f"{planned.rows} rows of {planned.row_length}",
-        "columns": f"{planned.rows} columns of {planned.row_length}, neighbours side by side",
+        "tiles": f"{planned.region.space.numel!r} elements in tiles, in which axes change places",
+        "flat": f"{planned.row_length!r} elements in blocks",
+        "rows": f"{planned.rows!r} rows of {planned.row_length!r}",
+        "columns": f"{planned.rows!r} columns of {planned.row_length!r}, neighbours side by side",
     }[planned.mode]
     text = f"{shape}; {loop_style}"
     if planned.region.recurrence is not None:
@@ -93,7 +93,7 @@ def comment(planned: Plan, loop_style: str) -> str:
 def attention_comment(statement: Attention) -> str:
     """Comment on the loops of a kernel of attention."""
     images, heads, queries, size = statement.query.shape
-    text = f"{images * heads} heads of {queries} queries and {statement.key.shape[2]} keys of {size}"
+    text = f"{images * heads!r} heads of {queries!r} queries and {statement.key.shape[2]!r} keys of {size}"
     if statement.causal:
         text += ", none of them after the query"
     return f"{text}; keys in blocks, with a running maximum."

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, environment
 from kernelwright.agent.builtin.codegen.host import HostCode
@@ -21,6 +22,7 @@ from kernelwright.agent.builtin.frontend import reference
 from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph
 from kernelwright.agent.builtin.ir.names import attribute
 from kernelwright.agent.builtin.ir.program import Attention, Library, Program, View, reading, slots
+from kernelwright.agent.builtin.ir.size import Limits
 from kernelwright.agent.builtin.ir.space import Region
 from kernelwright.agent.builtin.ir.uses import Unit, operands
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
@@ -67,12 +69,13 @@ def render(
     schedule: Schedule,
     language: Language,
     idle: Set[str] = frozenset(),
+    limits: Limits = MappingProxyType({}),
 ) -> Rendered:
     """Return the candidate for `graph`, which was traced from `source`.
 
-    `idle`: knobs that would change nothing.
+    `idle`: knobs that would change nothing; `limits`: those of the graph's free sizes.
     """
-    file = _File(graph, source, schedule, language, idle)
+    file = _File(graph, source, schedule, language, idle, limits)
     for forward in forwards:
         file.add(_Forward(forward, file))
     return file.fill()
@@ -94,7 +97,7 @@ class _Forward:
             self.placed.update(recurrence.results)
 
     def run(self) -> None:
-        self.host.start(part=bool(self.path))
+        self.host.start(bool(self.path), self.file.limits)
         for unit in self.launches:
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
@@ -151,6 +154,7 @@ class _Forward:
             self.entries[key] = entry
         if len(calls) == 1:
             arguments += [str(calls[0].offsets[number]) for number in launch.moving]
+        arguments += entry.kernel.free
         return entry, arguments
 
     def held(self, name: str) -> str:
@@ -210,12 +214,13 @@ class _Forward:
             kernel = self.language.attention(title, statement, self.program, pointers, ask)
             said = "attention, with a running softmax", attention_comment(statement)
             entry = self.entries[key] = _Entry(kernel, prefix, *said)
+        arguments += entry.kernel.free
         self.host.lines += self.language.call(entry.kernel, arguments)
 
     def parameters(self, reads: Sequence[str], outputs: Sequence[str]) -> tuple[dict[str, str], set[str]]:
         """Names of a kernel's parameters, by what it reads and writes; and all names that are taken."""
         pointers: dict[str, str] = {}
-        taken = set(self.language.reserved)
+        taken = {*self.language.reserved, *self.program.graph.free}
         for base in reads:
             value = self.host.value(base).removeprefix("self.")
             pointers[base] = unique(re.sub(r"\W+", "_", value).strip("_"), taken)
@@ -240,10 +245,17 @@ class _File:
     """The kernels of a candidate, and the forwards that call them."""
 
     def __init__(
-        self, graph: Graph, source: str, schedule: Schedule, language: Language, idle: Set[str]
+        self,
+        graph: Graph,
+        source: str,
+        schedule: Schedule,
+        language: Language,
+        idle: Set[str],
+        limits: Limits,
     ) -> None:
-        """`idle`: knobs that would change nothing."""
+        """`idle`: knobs that would change nothing; `limits`: those of free sizes."""
         self.graph = graph
+        self.limits = limits
         self.schedule = schedule
         self.language = language
         self.reference = reference.read(source, graph.constructor, whole=bool(graph.parts))
@@ -322,6 +334,7 @@ class _File:
                 fused=len(entries),
                 library=list(dict.fromkeys(name for forward in self.forwards for name in forward.library)),
                 checks="checked" in called,
+                free=self.graph.free,
                 looks_up="indices" in called,
                 left=self.left(),
                 schedule={k: v for k, v in self.used.items() if "." not in k},

@@ -4,7 +4,9 @@ Tracing runs the task's own code: call `trace_json` in a sandboxed process.
 """
 
 import inspect
+import json
 import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from kernelwright.agent.builtin.frontend.decompose import table
 from kernelwright.agent.builtin.frontend.export import export, meta_of, node_of, quoted
+from kernelwright.agent.builtin.frontend.limits import limits_of
 from kernelwright.agent.builtin.frontend.submodules import Leaving, SubmoduleCall
 from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
@@ -32,21 +35,7 @@ def trace_source(source: str, precision: str = "task") -> Graph:
 
     Raises `Untraceable` with the reason where the coder has to fall back to the reference.
     """
-    module: dict[str, Any] = {"__name__": "reference"}
-    exec(compile(for_device(source, torch.device("cpu")), "reference.py", "exec"), module)
-    torch.manual_seed(0)
-    init = constructor_inputs(module["get_init_inputs"](), module["Model"])
-    dtype = DTYPES[precision]
-
-    def build() -> nn.Module:
-        torch.manual_seed(0)
-        model: nn.Module = module["Model"](*init)
-        return model if dtype is None else model.to(dtype)
-
-    model = build()
-    inputs = inputs_of(module["get_inputs"](), model)
-    if dtype is not None:
-        inputs = [x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
+    build, model, init, inputs = _called(source, precision)
     arguments = _arguments(model, inputs)
     fixed = {n: repr(x) for n, x in zip(arguments, inputs, strict=True) if not isinstance(x, Tensor)}
     constructor = _constructor(init)
@@ -62,6 +51,37 @@ def trace_source(source: str, precision: str = "task") -> Graph:
             graphs = {path: _part(model, path, *found, leaving) for path, found in parts.items()}
             return _left(str(reason), arguments, constructor, graphs)
     return _convert(exported, model, arguments, fixed, constructor, leaving)
+
+
+def limits_json(source: str, precision: str, free: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the limits of free sizes, within which forward does what it does on `get_inputs()`.
+
+    `free` names them, by argument and axis. Raises `Untraceable` where forward does otherwise for sizes that
+    are no range.
+    """
+    _, model, _, inputs = _called(source, precision)
+    axes = {name: {int(axis): size for axis, size in sizes.items()} for name, sizes in free.items()}
+    return json.dumps(limits_of(model, inputs, _arguments(model, inputs), axes))
+
+
+def _called(source: str, precision: str) -> tuple[Callable[[], nn.Module], nn.Module, Any, list[Any]]:
+    """Return what makes the model of a task, a model, what it is made with, and what forward takes."""
+    module: dict[str, Any] = {"__name__": "reference"}
+    exec(compile(for_device(source, torch.device("cpu")), "reference.py", "exec"), module)
+    torch.manual_seed(0)
+    init = constructor_inputs(module["get_init_inputs"](), module["Model"])
+    dtype = DTYPES[precision]
+
+    def build() -> nn.Module:
+        torch.manual_seed(0)
+        model: nn.Module = module["Model"](*init)
+        return model if dtype is None else model.to(dtype)
+
+    model = build()
+    inputs = inputs_of(module["get_inputs"](), model)
+    if dtype is not None:
+        inputs = [x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
+    return build, model, init, inputs
 
 
 def _part(

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import ConfigDict
 from typing_extensions import TypeAliasType
 
+from kernelwright.agent.builtin.ir.size import FreeSize
 from kernelwright.kernelbench.records import Record
 
 
@@ -146,6 +147,12 @@ class Graph(Record):
     def results(self) -> tuple[str, ...]:
         """The values that outlive the call: outputs, and what buffers become."""
         return *self.outputs, *(mutation.value for mutation in self.mutations)
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Names of the free sizes, in the order in which the inputs have them."""
+        sizes = (size for item in self.inputs for size in item.meta.shape if isinstance(size, FreeSize))
+        return tuple(dict.fromkeys(name for size in sizes for names in size.terms for name in names))
 
     def metas(self) -> dict[str, Meta]:
         """Meta of every value that is a single tensor."""

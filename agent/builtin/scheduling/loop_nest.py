@@ -41,6 +41,7 @@ from kernelwright.agent.builtin.ir.program import (
     near,
     views_of,
 )
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.space import Level, Region
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads, stages_of
 
@@ -144,7 +145,10 @@ class Plan:
         """Rows that a thread takes through a step of a recurrence before it goes on to the next step."""
         if self.mode != "rows":
             return 1
-        return max(1, min(_CARRIED // self.row_length, self.rows // _LEAST_PARTS))
+        most = self.rows // _LEAST_PARTS
+        if is_free(self.rows):
+            most = 1 << int(most).bit_length() >> 1  # about as many, whatever the sizes are
+        return max(1, min(_CARRIED // self.row_length, most))
 
     @property
     def carried(self) -> dict[str, list[str]]:

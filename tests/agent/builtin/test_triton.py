@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from kernelwright.agent.builtin.codegen.triton.types import literal
 from kernelwright.kernelbench.records import Candidate
 from tests.helpers.builtin.attention import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
+from tests.helpers.builtin.chips import build_launches
 from tests.helpers.builtin.grammar import references
 from tests.helpers.builtin.launches import REPEATED
 from tests.helpers.builtin.lookups import LOOKUPS
@@ -356,20 +356,6 @@ def test_a_loop_over_rows_that_no_program_holds_is_left_to_torch() -> None:
 
 # Without a GPU: kernels are built for chips by name.
 
-_SHARED_BYTES = 163 << 10  # of a program, on sm_80
-TYPES = {
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
-    torch.int64: "*i64",
-    torch.int32: "*i32",
-    torch.bool: "*i1",
-    torch.uint8: "*u8",
-    torch.int8: "*i8",
-    torch.int16: "*i16",
-    torch.bfloat16: "*bf16",
-    torch.float16: "*fp16",
-}
-
 
 BUILT = {**REFERENCES, **TURNED, **PICKS, **LOOKUPS, **RANKS, **REPEATED}
 LARGE = {
@@ -399,34 +385,13 @@ def build(
     text: str, schedules: Sequence[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Raises where a kernel cannot be built, or asks for more than a multiprocessor has."""
-    from triton import compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.runtime.jit import JITFunction
 
-    launched: list[tuple[Any, tuple[Any, ...], int]] = []
+    def run() -> None:
+        for schedule in schedules:
+            candidate = propose(text, "triton", **schedule)
+            _, model, inputs = models(text, candidate, tmp_path)
+            with torch.no_grad(), pytest.MonkeyPatch.context() as patched:
+                patched.setattr(torch, "empty", torch.zeros)  # what no kernel writes may be indices
+                model(*inputs)
 
-    def note(self: Any, *args: Any, grid: Any, warmup: bool, num_warps: int = 4) -> None:
-        launched.append((self, args, num_warps))
-
-    monkeypatch.setattr(JITFunction, "run", note)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    for schedule in schedules:
-        candidate = propose(text, "triton", **schedule)
-        _, model, inputs = models(text, candidate, tmp_path)
-        with torch.no_grad(), pytest.MonkeyPatch.context() as patched:
-            patched.setattr(torch, "empty", torch.zeros)  # what no kernel writes may be indices
-            model(*inputs)
-    assert launched
-    for number, (function, args, warps) in enumerate(launched):
-        tensors = [n for n, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        types = {p.name: "i32" for p in function.params}  # where values begin
-        types |= {function.params[n].name: TYPES[args[n].dtype] for n in tensors}
-        aligned = {(n,): [["tt.divisibility", 16]] for n in tensors}
-        built = compile(
-            ASTSource(function, types, {}, aligned),
-            target=GPUTarget("cuda", (80, 90)[number % 2], 32),
-            options={"num_warps": warps},
-        )
-        assert built.asm["cubin"]
-        assert built.metadata.shared <= _SHARED_BYTES
+    build_launches(run, tmp_path, monkeypatch)

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import Kernel, KnobReader, environment
+from kernelwright.agent.builtin.codegen.backend import Kernel, KnobReader, environment, named
 from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import HALVES, times, total
 
 # Chosen by hand.
@@ -23,6 +24,7 @@ _VECTORS = 4  # vectors in a row of registers
 _SMALL = 1 << 20  # operations below which a parallel region costs more than it saves
 _TURNED = 1 << 14  # elements of a transposed block of keys: 64 KiB of float32
 _MOST_TURNED = 1 << 16  # the same at most, where the schedule asks for more; it is on the stack
+_MANY = 4096  # queries or keys of which a kernel expects that there are many
 _LEAST_ITEMS = 4  # items from which two threads share them
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -44,7 +46,8 @@ def attention_kernel(
     name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
 ) -> Kernel:
     tile = _tile(statement, ask)
-    threads = ask("threads", "1" if statement.flop < _SMALL else "all")
+    free = is_free(*statement.query.shape, *statement.key.shape)
+    threads = "all" if free else ask("threads", "1" if statement.flop < _SMALL else "all")
     dtypes = program.dtypes
     bases = dict.fromkeys(view.base for view in slots(statement) if isinstance(view, View))
     lines = (
@@ -60,6 +63,7 @@ def attention_kernel(
             keys=statement.key.shape[2],
             width=statement.value.shape[3],
             lanes=LANES,
+            free=free,
             parallel=threads == "all",
             scale=CPP.literal(statement.scale, "float"),
             half=statement.dtype if statement.dtype in HALVES else "",
@@ -71,21 +75,27 @@ def attention_kernel(
             start=lambda view, rows="": _start(view, pointers, statement, rows),
         )
     )
+    body = tuple(line for line in lines.splitlines() if line.strip())
+    sizes = named(program.graph.free, body)
     return Kernel(
         name,
         (
             *(f"const {STORAGE[dtypes[base]]}* {pointers[base]}" for base in bases),
             f"{STORAGE[statement.dtype]}* {pointers[statement.name]}",
+            *(f"int64_t {size}" for size in sizes),
         ),
-        tuple(line for line in lines.splitlines() if line.strip()),
+        body,
         "",
         parallel=threads == "all",
+        free=sizes,
     )
 
 
 def _tile(statement: Attention, ask: KnobReader) -> Tile:
     images, heads, queries, size = statement.query.shape
     keys = statement.key.shape[2]
+    # As many as there are in the task; of those that are free, many.
+    queries, keys = (_MANY if is_free(count) else count for count in (queries, keys))
     group = min(queries, _GROUP)
     if group < queries < _FEW_QUERIES:
         group = min((6, 5, 4), key=lambda n: (-(-queries // n) * n, -n))

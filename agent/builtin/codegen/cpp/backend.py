@@ -11,13 +11,14 @@ from kernelwright.agent.builtin.codegen.backend import Batch, Function, Kernel, 
 from kernelwright.agent.builtin.codegen.c_like import BracedLines
 from kernelwright.agent.builtin.codegen.cpp.attention import attention_kernel
 from kernelwright.agent.builtin.codegen.cpp.columns import PARTS, ColumnEmitter
-from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter, CppKnobs
+from kernelwright.agent.builtin.codegen.cpp.emit import MODEST, CppEmitter, CppKnobs
 from kernelwright.agent.builtin.codegen.cpp.headers import helpers, standard_headers
 from kernelwright.agent.builtin.codegen.cpp.rows import CppRowEmitter
 from kernelwright.agent.builtin.codegen.cpp.tiles import TILE, CppTileEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import RESERVED
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.ir.program import Attention, Program, Reduce, Scan
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
 from kernelwright.agent.builtin.ir.uses import operands
 from kernelwright.agent.builtin.schedule import legal
@@ -30,7 +31,6 @@ from kernelwright.agent.builtin.scheduling.online import online
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, up to which the next row is prefetched
 _DEAR = 12  # additions per element from which arithmetic hides the memory's latency
 _CLEARLY = 8  # factor of work from where threads begin to pay, either way, within which it is a knob
-_MODEST = 4  # additions per element below which all elements take about as long
 _LINE_BYTES = 64  # of a cache line
 _BEYOND_CACHES = 16 << 20  # bytes of results to stream past the caches; twice that if read again (2026-11-23)
 _NARROW = 32  # columns of a tile; 64 are too many streams of memory ("Turning an image's layout")
@@ -52,6 +52,7 @@ class Cpp(Language):
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse", "vector", "unroll"})
     reserved = RESERVED
+    frees = True
     batches = True
 
     def __init__(self, every_choice: bool = False) -> None:
@@ -59,6 +60,8 @@ class Cpp(Language):
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
+        if planned.kept and not recurrence and is_free(planned.row_length):  # buffers have one size
+            return plan(planned.region, program, planned.outputs, keep=False)
         default = "off" if _divisible(planned) and _few_columns(planned) else "on"
         if planned.kept and not recurrence and ask("keep", default) == "off":
             return plan(planned.region, program, planned.outputs, keep=False)
@@ -155,7 +158,7 @@ def _knobs(
     every_choice: bool = False,
 ) -> CppKnobs:
     """Return the knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
-    work = planned.region.space.numel * calls * max(1, planned.cost // _MODEST)
+    work = planned.region.space.numel * calls * max(1, planned.cost // MODEST)
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
     itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)
     if planned.mode == "tiles":
@@ -174,12 +177,12 @@ def _knobs(
         most = min(most, _PARTS_BLOCK, max(_PARTS_BYTES // (8 * PARTS * reductions) // 16, 1) * 16)
     if planned.mode == "columns" and planned.kept:
         most = min(most, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
-    if length > 128:
+    if length > 128 or is_free(length):
         columns = str(_PARTS_BLOCK) if parts else _column_block(planned)
         past = planned.row_length >= _ONLINE and _streaming(planned, program, elements) == "on"
         default = {"flat": "256", "rows": "256" if past else "4096", "columns": columns}[planned.mode]
-        block = int(ask("block", default, most))
-    if planned.mode == "columns":
+        block = int(ask("block", default, None if is_free(most) else most))
+    if planned.mode == "columns" and not is_free(most):
         block = min(block, most)
     streaming = prefetch = False
     parallel = parts
@@ -200,6 +203,8 @@ def _knobs(
 
 def _shared(work: int, ask: KnobReader, every_choice: bool) -> bool:
     """Return True if threads share `work` elements; the knob is read only where either may be as good."""
+    if is_free(work):
+        return True  # if there is enough of it when the kernel is called
     default = "all" if work >= SMALL else "1"
     unclear = every_choice or SMALL < _CLEARLY * work < _CLEARLY * _CLEARLY * SMALL
     return (ask("threads", default) if unclear else default) == "all"

@@ -29,6 +29,7 @@ from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter
 from kernelwright.agent.builtin.codegen.cpp.rows import LOOP_VARIABLES
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, VALUE
 from kernelwright.agent.builtin.ir.program import Clip, Compute, Reduce, Scan
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
@@ -53,7 +54,7 @@ class ColumnEmitter(CppEmitter):
 
     @property
     def block(self) -> int:
-        return min(self.knobs.block, self.width)
+        return self.knobs.block if is_free(self.width) else min(self.knobs.block, self.width)
 
     @property
     def row_count(self) -> int:
@@ -61,9 +62,9 @@ class ColumnEmitter(CppEmitter):
 
     def constants(self) -> None:
         out, outer = self.out, self.plan.rows // self.width
-        out.add(f"constexpr int64_t WIDTH = {self.width}, BLOCK = {self.block};")
-        out.add("constexpr int64_t BLOCKS = (WIDTH + BLOCK - 1) / BLOCK;")
-        out.add(f"constexpr int64_t ROWS = {outer} * BLOCKS;")
+        self.define_sizes(WIDTH=self.width, BLOCK=self.block)
+        out.add(f"{self.kind(self.width)} int64_t BLOCKS = (WIDTH + BLOCK - 1) / BLOCK;")
+        out.add(f"{self.kind(self.width, outer)} int64_t ROWS = {outer} * BLOCKS;")
         if self.knobs.parts:
             out.add(f"constexpr int64_t PARTS = {PARTS};")
         self.chunks()
@@ -296,7 +297,8 @@ class ColumnEmitter(CppEmitter):
 
     def sums_in_periods(self, reduction: Reduce) -> bool:
         is_float = self.ctype(reduction.name) == "float"
-        return reduction.op == "sum" and is_float and self.plan.row_length > SUM_PERIOD
+        long = is_free(self.plan.row_length) or self.plan.row_length > SUM_PERIOD
+        return reduction.op == "sum" and is_float and long
 
     def start_lanes(self, reduction: Reduce, summed: bool) -> None:
         ctype, name = self.ctype(reduction.name), self.reduced_name(reduction)

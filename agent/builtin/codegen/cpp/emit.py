@@ -9,15 +9,18 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelwright.agent.builtin.codegen.backend import Kernel
+from kernelwright.agent.builtin.codegen.backend import Kernel, named
 from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element
 from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE, VALUE
 from kernelwright.agent.builtin.ir.program import Compute, Program, Reduce, Scan
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.launches import SMALL
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.online import Online
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
+MODEST = 4  # additions per element below which all elements take about as long; chosen by hand
 CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one thread, row by row
 
 
@@ -64,7 +67,22 @@ class CppEmitter(CLikeCodegen):
     def written(self, name: str) -> Kernel:
         """Return the kernel of the lines so far."""
         lines, parallel = tuple(self.out.lines), self.knobs.parallel
-        return Kernel(name, self.parameters(), lines, self.plan.passes, parallel=parallel)
+        free = named(self.program.graph.free, lines)
+        parameters = (*self.parameters(), *(f"int64_t {name}" for name in free))
+        return Kernel(name, parameters, lines, self.plan.passes, parallel=parallel, free=free)
+
+    def define_sizes(self, **sizes: int) -> None:
+        """Define sizes; those that are free on lines of their own, as the compiler does not know them."""
+        for name, size in sizes.items():
+            if is_free(size):
+                self.out.add(f"const int64_t {name} = {size!r};")
+        fixed = [f"{name} = {size}" for name, size in sizes.items() if not is_free(size)]
+        if fixed:
+            self.out.add(f"constexpr int64_t {', '.join(fixed)};")
+
+    def kind(self, *sizes: int) -> str:
+        """Return how a number is declared that is computed from these."""
+        return "const" if is_free(*sizes) else "constexpr"
 
     def parameters(self) -> tuple[str, ...]:
         pointers = (
@@ -214,12 +232,15 @@ class CppEmitter(CLikeCodegen):
 
     def open_threads(self) -> None:
         """Threads share the loop that follows."""
+        numel = self.plan.region.space.numel
+        least = SMALL // max(1, self.plan.cost // MODEST)
+        enough = f" if ({numel!r} >= {least})" if is_free(numel) else ""
         if self.knobs.parallel and self.knobs.streaming:
-            self.out.add("#pragma omp parallel")
+            self.out.add(f"#pragma omp parallel{enough}")
             self.out.open("")
             self.out.add("#pragma omp for schedule(static) nowait")
         elif self.knobs.parallel:
-            self.out.add("#pragma omp parallel for schedule(static)")
+            self.out.add(f"#pragma omp parallel for schedule(static){enough}")
 
     def close_threads(self) -> None:
         """Write what follows the loop over rows: a fence, after which all threads see what was streamed."""
@@ -233,7 +254,10 @@ class CppEmitter(CLikeCodegen):
         out, at_once = self.out, self.plan.rows_at_once
         if self.knobs.parallel:
             out.add("#pragma omp parallel for schedule(static)")
-        out.open(f"for (int64_t part = 0; part < {-(-self.row_count // at_once)}; ++part)")
+        parts = str(-(-self.row_count // at_once))
+        if is_free(self.plan.region.space.numel):
+            parts = "ROWS" if at_once == 1 else f"(ROWS + {at_once - 1}) / {at_once}"
+        out.open(f"for (int64_t part = 0; part < {parts}; ++part)")
         for name in self.plan.carried:
             size = f"{at_once} * {self.row_size(name)}" if at_once > 1 else self.row_size(name)
             out.add(f"alignas(64) {self.ctype(name)} {self.carried_name(name)}[{size}];")
@@ -275,7 +299,8 @@ class CppEmitter(CLikeCodegen):
 
     def chunks(self) -> None:
         if self.plan.totals:
-            self.out.add(f"constexpr int64_t CHUNKS = {min(CHUNKS, self.row_count)};")
+            most = CHUNKS if is_free(self.plan.region.space.numel) else min(CHUNKS, self.row_count)
+            self.out.add(f"constexpr int64_t CHUNKS = {most};")
 
     def part_update(self, reduction: Reduce, value: str) -> str:
         part = f"{self.name(reduction)}_part"

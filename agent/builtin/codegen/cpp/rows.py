@@ -7,6 +7,7 @@ from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import LOWEST, STORAGE, SUFFIX, VALUE
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Loop
 from kernelwright.agent.builtin.scheduling.online import Online
@@ -28,7 +29,9 @@ class CppRowEmitter(CppEmitter):
 
     @property
     def block(self) -> int:
-        return min(self.knobs.block, self.plan.row_length)
+        return (
+            self.knobs.block if is_free(self.plan.row_length) else min(self.knobs.block, self.plan.row_length)
+        )
 
     @property
     def row_count(self) -> int:
@@ -37,11 +40,11 @@ class CppRowEmitter(CppEmitter):
     def constants(self) -> None:
         plan, out = self.plan, self.out
         if self.flat:
-            out.add(f"constexpr int64_t NUMEL = {plan.row_length}, BLOCK = {self.block};")
+            self.define_sizes(NUMEL=plan.row_length, BLOCK=self.block)
             whole = "(NUMEL + BLOCK - 1)" if plan.row_length % self.block else "NUMEL"
-            out.add(f"constexpr int64_t ROWS = {whole} / BLOCK;")
+            out.add(f"{self.kind(plan.row_length)} int64_t ROWS = {whole} / BLOCK;")
         else:
-            out.add(f"constexpr int64_t ROWS = {plan.rows}, COLUMNS = {plan.row_length};")
+            self.define_sizes(ROWS=plan.rows, COLUMNS=plan.row_length)
             blocks = {self.pass_block(s) for s in plan.stages if s.has_pass and self.is_blocked(s)}
             if self.block in blocks or self.knobs.streaming:
                 out.add(f"constexpr int64_t BLOCK = {self.block};")
@@ -118,7 +121,8 @@ class CppRowEmitter(CppEmitter):
 
     def is_blocked(self, stage: Stage) -> bool:
         """Return True if the vector loop of a pass is cut into blocks."""
-        return not self.flat and self.nest(stage)[-1].size > self.pass_block(stage)
+        size = self.nest(stage)[-1].size
+        return not self.flat and (is_free(size) or size > self.pass_block(stage))
 
     def pass_block(self, stage: Stage) -> int:
         return min(self.block, PREFETCH_BLOCK) if self.fetches(stage) else self.block

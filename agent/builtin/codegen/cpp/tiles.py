@@ -27,6 +27,7 @@ from kernelwright.agent.builtin.codegen.backend import Kernel
 from kernelwright.agent.builtin.codegen.c_like import NOWHERE
 from kernelwright.agent.builtin.codegen.cpp.rows import CppRowEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, SUFFIX
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
 
@@ -47,8 +48,9 @@ class CppTileEmitter(CppRowEmitter):
         turned, others, count = tiled.turned, tiled.others, tiled.outer
         self.load_scalars()
         rows, columns, tile = self.sizes[self.across], self.sizes[-1], self.tile
-        out.add(f"constexpr int64_t ROWS = {rows}, COLUMNS = {columns}, TILE = {tile}, BLOCK = {self.block};")
-        out.add("constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
+        self.define_sizes(ROWS=rows, COLUMNS=columns, TILE=tile, BLOCK=self.block)
+        kind = self.kind(rows, columns)
+        out.add(f"{kind} int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
         self.open_threads()
         out.open(f"for (int64_t tile = 0; tile < {count} * DOWN * ALONG; ++tile)")
         if count > 1:
@@ -91,11 +93,11 @@ class CppTileEmitter(CppRowEmitter):
 
     @property
     def block(self) -> int:
-        return min(self.knobs.block, self.sizes[-1])
+        return self.knobs.block if is_free(self.sizes[-1]) else min(self.knobs.block, self.sizes[-1])
 
     @property
     def tile(self) -> int:
-        return min(TILE, self.sizes[self.across])
+        return TILE if is_free(self.sizes[self.across]) else min(TILE, self.sizes[self.across])
 
     def stores(self) -> dict[str, str]:
         """Targets that the vector loop writes outputs to: rows, or blocks that are streamed there."""

@@ -15,7 +15,9 @@ from kernelwright.agent.builtin.codegen.backend import KnobReader, environment
 from kernelwright.agent.builtin.codegen.gpu import GridKernel
 from kernelwright.agent.builtin.codegen.triton.types import literal, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE, times, total
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
 
 _LEAST = 16  # rows and columns of what `tl.dot` takes
 _QUERY_BYTES = 1 << 15  # of a program's queries
@@ -26,6 +28,8 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def attention_kernel(
     name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
 ) -> GridKernel:
+    if is_free(*statement.query.shape, *statement.key.shape):
+        raise Untraceable("attention in Triton is for one set of sizes; attention=fused leaves it to torch")
     images, heads, queries, size = statement.query.shape
     keys, width = statement.key.shape[2], statement.value.shape[3]
     down, wide = _side(size), _side(width)

@@ -21,6 +21,7 @@ from kernelwright.agent.builtin.codegen.triton.tiles import (
 )
 from kernelwright.agent.builtin.codegen.triton.types import RESERVED, PythonLines, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
@@ -53,6 +54,7 @@ class Triton(GpuLanguage):
     defaults = {"attention": "fused", "layout": "contiguous"}  # noqa: RUF012 - nobody writes to it
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
+    frees = True
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         return plan(planned.region, program, planned.outputs, keep=False)
@@ -102,7 +104,7 @@ class Triton(GpuLanguage):
 
     def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
         warps = "" if width == 4 else f", num_warps={width}"
-        return f"{function}[({grid},)]({', '.join(arguments)}{warps})"
+        return f"{function}[({grid!r},)]({', '.join(arguments)}{warps})"
 
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
         return {"helpers": linked(kernels, _functions().get)}
@@ -116,10 +118,10 @@ def _knobs(planned: Plan, emitter: type[TritonEmitter], ask: KnobReader) -> Trit
     if emitter is TurnedEmitter:
         return TritonKnobs(TILE, TILE, int(ask("warps", "4")))
     if emitter is TritonFlatEmitter:
-        most = power_of_two(planned.region.space.numel)
+        most = _least_power(planned.region.space.numel)
         block = min(int(ask("block", "1024", most)), most)
         return TritonKnobs(block, 1, int(ask("warps", "4")))
-    length = power_of_two(planned.row_length)
+    length = _least_power(planned.row_length)
     steps = planned.region.recurrence is not None
     if steps and length > _HELD:
         raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
@@ -128,12 +130,17 @@ def _knobs(planned: Plan, emitter: type[TritonEmitter], ask: KnobReader) -> Trit
     if not held and length <= _LONGEST_HELD and passes > 1 and planned.mode == "rows":
         held = ask("keep", "on" if length <= _HELD else "off") == "on"
     block = length if held else min(int(ask("block", str(_least_block(planned)), length)), length)
-    most = min(power_of_two(planned.rows), _MOST_ELEMENTS // block)
+    most = min(_least_power(planned.rows), _MOST_ELEMENTS // block)
     rows = max(min(_ELEMENTS // block, most), 1)
     if most > 1 and not (steps and block > _ELEMENTS):
         rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))), most)), most)
     warps = max(1, min(rows * block // _A_WARP, 16))
     return TritonKnobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
+
+
+def _least_power(size: int) -> int:
+    """Return the least power of two that is not smaller; of a free size, one that none is larger than."""
+    return 1 << 62 if is_free(size) else power_of_two(size)
 
 
 def _least_block(planned: Plan) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from kernelwright.agent.builtin.codegen.backend import named
 from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
 from kernelwright.agent.builtin.codegen.triton.types import (
     BUILTIN,
@@ -47,6 +48,7 @@ from kernelwright.agent.builtin.ir.program import (
     Scan,
     View,
 )
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.space import Level
 from kernelwright.agent.builtin.ir.text import HALVES, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
@@ -92,7 +94,7 @@ class TritonEmitter(ABC):
         self.pointers = {base: f"{pointer}_ptr" for base, pointer in pointers.items()}
         self.out = PythonLines()
         self.reserved = reserved
-        self.taken = {*self.pointers.values(), *plan.arguments}
+        self.taken = {*self.pointers.values(), *plan.arguments, *program.graph.free}
         self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
         self.shapes: dict[str, Shape] = {}  # of the values that have a name
         self.loaded: dict[Access, str] = {}  # what is at hand, by its name
@@ -101,10 +103,11 @@ class TritonEmitter(ABC):
 
     def kernel(self, name: str) -> GridKernel:
         plan, out = self.plan, self.out
-        parts = [self.part_type(r) for r in plan.totals] if self.grid > 1 else []
+        parts = [self.part_type(r) for r in plan.totals] if self.several else []
         inside = [s for s in plan.region.statements if s not in plan.scalars]
         self.load_before(access for access in self.read_by(inside) if not access.varies)
-        programs = min(self.grid, PARTS) if parts else self.grid
+        most = PARTS if is_free(self.grid) else min(self.grid, PARTS)
+        programs = most if parts else self.grid
         if parts:
             for reduction, dtype in zip(plan.totals, parts, strict=True):
                 first = literal(*self.neutral(reduction.op, dtype))
@@ -125,18 +128,23 @@ class TritonEmitter(ABC):
             self.join(parts, programs)
         self.scalars()
         joins = None
+        free = named(self.program.graph.free, [*body.lines, *self.out.lines])
+        for lines in (body.lines, self.out.lines) if parts else (body.lines,):
+            # Their products may need more than 32 bits.
+            lines[:0] = [f"    {name} = tl.full([], {name}, tl.int64)" for name in named(free, lines)]
         if parts:
             names = tuple(f"parts_{number}_ptr" for number in range(len(parts)))
-            shares = taken(plan, self.pointers, (self.read_by(inside), self.read_by(plan.scalars)))
+            shares = taken(plan, self.pointers, (self.read_by(inside), self.read_by(plan.scalars)), free)
             joins = Parts(tuple(parts), tuple(self.out.lines), self.knobs.warps, shares, (names, names))
         return GridKernel(
             name,
-            (*self.pointers.values(), *plan.arguments, *(["program"] if self.knobs.beside else [])),
+            (*self.pointers.values(), *plan.arguments, *free, *(["program"] if self.knobs.beside else [])),
             tuple(body.lines),
             self.loop_style,
             grid=programs,
             width=self.knobs.warps,
             parts=joins,
+            free=free,
         )
 
     # What differs between the kinds of tiles.
@@ -145,6 +153,11 @@ class TritonEmitter(ABC):
     @abstractmethod
     def grid(self) -> int:
         """Tiles; each is a program's, unless there are totals, for which programs take several."""
+
+    @property
+    def several(self) -> bool:
+        """True if there may be more than one tile."""
+        return is_free(self.grid) or self.grid > 1
 
     @property
     def loop_style(self) -> str:
@@ -183,7 +196,8 @@ class TritonEmitter(ABC):
         plan = self.plan
         sizes = [self.program.shapes[a.base] for a in plan.accesses.values()]
         sizes += [self.program.shapes[name] for name in plan.outputs if name in self.program.shapes]
-        return max([plan.region.space.numel, *map(math.prod, sizes)]) >= 1 << 31
+        counts = [plan.region.space.numel, *map(math.prod, sizes)]
+        return is_free(*counts) or max(counts) >= 1 << 31
 
     def many(self, number: int) -> str:
         """Return a factor of indices."""
@@ -368,7 +382,7 @@ class TritonEmitter(ABC):
     def add_to_total(self, reduction: Reduce, text: str) -> None:
         """`text`: what the tile reduces to, of one element."""
         text = f"tl.reshape({text}, [1])"
-        if self.grid == 1:
+        if not self.several:
             self.out.add(f"{self.statements[reduction.name]} = {text}")
             return
         part, dtype = self.part_name(reduction), self.part_type(reduction)
@@ -399,7 +413,7 @@ class TritonEmitter(ABC):
             assert isinstance(statement, Compute)
             self.define(statement, "scalar")
         lead = f", mask={self.knobs.program} + tl.arange(0, 1) == 0"
-        once = "" if self.grid == 1 or self.plan.totals else lead
+        once = "" if not self.several or self.plan.totals else lead
         for name in self.plan.outputs:
             if self.plan.level(name) == "scalar":
                 pointer, value = f"{self.pointers[name]} + tl.arange(0, 1)", self.statements[name]

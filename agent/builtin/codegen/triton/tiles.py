@@ -8,6 +8,7 @@ from kernelwright.agent.builtin.codegen.triton.emit import Masks, Shape, TritonE
 from kernelwright.agent.builtin.codegen.triton.types import VALUE, literal
 from kernelwright.agent.builtin.ir.ops import FLOATS
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
+from kernelwright.agent.builtin.ir.size import ceiling, is_free
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
@@ -33,7 +34,7 @@ class TritonFlatEmitter(TritonEmitter):
 
     @property
     def grid(self) -> int:
-        return -(-self.plan.region.space.numel // self.knobs.block)
+        return ceiling(self.plan.region.space.numel, self.knobs.block)
 
     def body(self, block: str) -> None:
         numel = self.plan.region.space.numel
@@ -81,12 +82,12 @@ class TritonRowEmitter(TritonEmitter):
 
     @property
     def grid(self) -> int:
-        return -(-self.plan.rows // self.knobs.rows)
+        return ceiling(self.plan.rows, self.knobs.rows)
 
     @property
     def held(self) -> bool:
         """True if whole rows are in registers."""
-        return self.knobs.block >= self.plan.row_length
+        return not is_free(self.plan.row_length) and self.knobs.block >= self.plan.row_length
 
     @property
     def loop_style(self) -> str:
@@ -300,11 +301,11 @@ class TurnedEmitter(TritonEmitter):
 
     @property
     def down(self) -> int:
-        return -(-self.rows // TILE)
+        return ceiling(self.rows, TILE)
 
     @property
     def along(self) -> int:
-        return -(-self.columns // TILE)
+        return ceiling(self.columns, TILE)
 
     @property
     def grid(self) -> int:

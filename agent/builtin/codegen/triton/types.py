@@ -4,6 +4,7 @@ import keyword
 import math
 
 from kernelwright.agent.builtin.ir import text
+from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import HALVES, whole
 
 VALUE = {
@@ -40,6 +41,8 @@ def is_negative_zero(value: float | int | bool) -> bool:
 
 def literal(value: float | int | bool, dtype: str) -> str:
     """Return a number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
+    if is_free(value):
+        return f"{value}.to({VALUE[dtype]})"
     if dtype == "bool":
         return str(bool(value))
     if value_type(dtype) in ("float32", "float64"):

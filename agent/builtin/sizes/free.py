@@ -1,0 +1,178 @@
+"""Kernels for any sizes: the reference is traced and compiled at several, and what is common is rendered.
+
+    trace      at small sizes, primes, and at the task's own      one graph, shapes in names: `unify.py`
+    schedule   at sizes near the task's own, primes again         one program and its loops, in names
+    render     once, with sizes that are written as names         one file, for all sizes: `ir/size.py`
+
+A decision that depends on a size shows as a difference between two of these, and then there is no such file.
+What is common to all reads and writes nothing outside its values: `bounds.py`.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Hashable, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kernelwright.agent.builtin.codegen.backend import Language
+from kernelwright.agent.builtin.codegen.render import Forward, Rendered, render
+from kernelwright.agent.builtin.compile import Watch, nobody, scheduled, with_layout
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.size import FreeSize, Limits, is_free
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.schedule import Schedule
+from kernelwright.agent.builtin.scheduling.launches import Launch
+from kernelwright.agent.builtin.sizes.bounds import Ranges, hold_kernels, hold_slices
+from kernelwright.agent.builtin.sizes.unify import Grid, at, primes, unified
+
+_OF_THE_FILE = {"self", "torch", "nn", "lib", "jit", "checked", "indices", "number", "functools"}
+_SMALLEST = 17  # of the sizes that a reference is traced at; more than the lanes of a vector
+
+
+@dataclass(frozen=True)
+class FreeGraph:
+    """A graph whose shapes are polynomials of free sizes, which have these values in the task."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+    limits: Limits  # within which forward does the same
+
+    @property
+    def left(self) -> Mapping[str, str]:
+        """Submodules that are left to torch, with the reason."""
+        return self.graph.left
+
+
+class Tracer(Protocol):
+    """A task's reference at several values of its constants."""
+
+    def graph(self, sizes: Mapping[str, int]) -> Graph:
+        """Trace the graph at these sizes. Raises Untraceable."""
+        ...
+
+    def limits(self, sizes: Mapping[str, int], free: Mapping[str, Mapping[int, str]]) -> Limits:
+        """Return the limits of free sizes, named by argument and axis, as `sizes` does not show them."""
+        ...
+
+
+def trace_free(tracer: Tracer, sizes: Mapping[str, int], reserved: Set[str] = frozenset()) -> FreeGraph:
+    """Return the graph for any values of the constants `sizes`, which have these values in the task.
+
+    `reserved`: words that no size may be called. Raises Untraceable where one graph does not do for all.
+    """
+    own = tracer.graph(sizes)
+    if own.parts:
+        raise Untraceable("forward itself is left to torch, whatever its sizes")
+    names = _names(sizes, own, reserved)
+    grid = _grid(dict.fromkeys(sizes, _SMALLEST), frozenset())
+    if all(size > 1 for size in sizes.values()):  # an axis of one element may lie anywhere
+        grid = replace(grid, checks=(sizes,))
+    graphs = [own if point == sizes else tracer.graph(point) for point in grid.points]
+    graph = unified(graphs, grid.named(names))
+    axes: dict[str, dict[int, str]] = {}
+    for item in graph.inputs:
+        if item.kind != "user" and is_free(*item.meta.shape):
+            raise Untraceable(f"the shape of {item.target} depends on the free sizes")
+        for axis, size in enumerate(item.meta.shape):
+            if isinstance(size, FreeSize) and repr(size).isidentifier():
+                axes.setdefault(item.target, {})[axis] = repr(size)
+    for name, text in names.items():
+        if not any(text in lengths.values() for lengths in axes.values()):
+            raise Untraceable(f"{name} is not the length of an axis of an input")
+    ranges = Ranges.of(tracer.limits(grid.low, axes))
+    for name, size in sizes.items():
+        if not ranges.least.get(names[name], 1) <= size <= ranges.most.get(names[name], size):
+            raise Untraceable(f"forward does something else where {name} is {size}")
+    for name, text in names.items():
+        one = {**grid.low, name: 1}
+        if not _alike(at(graph, {names[n]: size for n, size in one.items()}), tracer.graph(one)):
+            ranges.least[text] = max(ranges.least.get(text, 1), 2)
+    return FreeGraph(graph, {names[name]: size for name, size in sizes.items()}, ranges.limits)
+
+
+def _alike(one: Graph, other: Graph) -> bool:
+    """Return True if two graphs do the same with values of the same shapes, which may lie otherwise."""
+
+    def said(graph: Graph) -> list[object]:
+        nodes = [
+            (n.name, n.op, n.args, n.kwargs, [(meta.shape, meta.dtype) for meta in n.outputs])
+            for n in graph.nodes
+        ]
+        return [nodes, graph.outputs, graph.mutations, graph.fixed, graph.constructor]
+
+    return said(one) == said(other)
+
+
+def compile_free(
+    free: FreeGraph, source: str, schedule: Schedule, language: Language, watch: Watch = nobody
+) -> Rendered:
+    """Compile a graph, which was traced from `source`, to a candidate for any values of its free sizes.
+
+    Raises Untraceable, and NothingToFuse.
+    """
+    if not language.frees:
+        raise Untraceable(f"kernels in {language.name} are for one set of sizes")
+    grid = _grid(free.sizes, _numbers(free.graph))
+    graphs = [at(free.graph, point) for point in grid.points]
+    schedule = with_layout(graphs[0], schedule)
+    forms = []
+    for number, graph in enumerate(graphs):
+        forwards, idle = scheduled(graph, schedule, language, nobody if number else watch, together=False)
+        forms.append((_numbered(forwards[0]), idle))
+    one, other = (unified(forms, grid, base) for base in (0, len(forms) - 1))
+    ranges = Ranges.of(free.limits)
+    hold_slices(free.graph, ranges)
+    hold_kernels(one[0], ranges)
+
+    def rendered(forward: Forward, idle: set[str], schedule: Schedule) -> Rendered:
+        return render([forward], forward.program.graph, source, schedule, language, idle, ranges.limits)
+
+    found = rendered(*one, schedule)
+    if found.source != rendered(*other, schedule.changed(found.schedule.values)).source:
+        raise Untraceable("a kernel would be right for some of the free sizes alone")
+    return found
+
+
+def _numbered(forward: Forward) -> Forward:
+    """Return a forward whose kernels are numbers: what they are known by holds sizes as text."""
+    numbers: dict[Hashable, int] = {}
+    found = []
+    for unit in forward.launches:
+        if isinstance(unit, Launch):
+            unit = replace(unit, kernel=numbers.setdefault(unit.kernel, len(numbers)))
+        found.append(unit)
+    return replace(forward, launches=found)
+
+
+def _grid(sizes: Mapping[str, int], taken: Set[int]) -> Grid:
+    """Return primes near these sizes, each once."""
+    found: list[dict[str, int]] = []
+    used = set(taken)
+    for _ in range(3):
+        point = {}
+        for name, size in sizes.items():
+            point[name] = next(primes(max(size, _SMALLEST), used))
+            used.add(point[name])
+        found.append(point)
+    return Grid(found[0], found[1], (found[2],))
+
+
+def _numbers(graph: Graph) -> set[int]:
+    """Numbers that shapes hold, which no size is to equal by chance."""
+    metas = graph.metas().values()
+    return {int(size) for meta in metas for size in (*meta.shape, *meta.strides) if not is_free(size)}
+
+
+def _names(sizes: Mapping[str, int], graph: Graph, reserved: Set[str]) -> dict[str, str]:
+    """Return the free sizes' names in a candidate: the constants', unless something else is called so."""
+    values = {*(item.name for item in graph.inputs), *(node.name for node in graph.nodes)}
+    taken = {*_OF_THE_FILE, *reserved, *graph.arguments, *values}
+    found = {}
+    for name in sizes:
+        text = name.lower()
+        while text in taken or keyword.iskeyword(text):
+            text = f"n_{text}"
+        taken.add(text)
+        found[name] = text
+    return found
