@@ -25,7 +25,7 @@ from kernelwright.kernelbench.evaluator.reference.task_format import described
 from kernelwright.kernelbench.modules.call_form import CallForm
 from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
 from kernelwright.results.dropin.package import PackagedKernel, write
-from kernelwright.results.dropin.runtime.kernel import Loaded
+from kernelwright.results.dropin.runtime.loaded import Loaded
 from kernelwright.results.dropin.runtime.parts import LayerSnapshot
 from kernelwright.results.dropin.runtime.state import foreign
 from kernelwright.results.dropin.winner import Winner

@@ -20,6 +20,7 @@ from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.apart import examined_apart
 from kernelwright.results.dropin.format import UNSTATED, Format
 from kernelwright.results.dropin.gradient_tasks import NOTES, best, forward_source, gradient_source
+from kernelwright.results.dropin.masking import masked, needs_of, products
 from kernelwright.results.dropin.templating import template
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.store.encoding import kernelwright_version
@@ -295,13 +296,8 @@ def _backward(
     if not examined.gradients:
         return None
     saves: list[dict[str, Any]] = []
-    if not chosen.backward:
-        gradient = best(examined, "saved")
-        text = template("backward.py").render(
-            kernel=chosen.name, note=NOTES[gradient["way"]], takes=gradient["takes"], lines=gradient["lines"]
-        )
-        (folder / "backward.py").write_text(text)
-    else:
+    gradient: Mapping[str, Any] = best(examined, "saved")
+    if chosen.backward:
         gradient, own, training = _chosen_gradient(chosen, examined)
         # A sum's gradient is what came in, of which operators make a copy where they must.
         _embedded(own, folder / "backward.py", libraries, functions, fresh=False)
@@ -311,8 +307,19 @@ def _backward(
             file.write_text(file.read_text() + _ARGUMENTS)
             for name, each in zip(gradient["saves"], made[len(examined.outputs) :], strict=True):
                 saves.append({**each, "name": name})
-    way = "kernel" if chosen.backward else gradient["way"]
-    return {"way": way, "takes": gradient["takes"], "uses": gradient["uses"], "saves": saves}
+    lines, takes = gradient["lines"], gradient["takes"]
+    text = template("backward.py").render(
+        kernel=chosen.name, note=NOTES[gradient["way"]], takes=takes, lines=masked(lines)
+    )
+    (folder / ("partial_backward.py" if chosen.backward else "backward.py")).write_text(text)
+    return {
+        "way": "kernel" if chosen.backward else gradient["way"],
+        "takes": takes,
+        "uses": gradient["uses"],
+        "saves": saves,
+        "products": products(lines),
+        "needs": needs_of(lines, gradient["uses"]),
+    }
 
 
 def _chosen_gradient(

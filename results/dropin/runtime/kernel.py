@@ -5,16 +5,16 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import torch
 
+from .backward import BackwardCode
 from .envelope import Argument, check_of
+from .loaded import Loaded, holder_of
 from .operators import (
     Compute,
     Gradients,
-    Tensors,
     define,
     differentiable,
     existing,
@@ -57,6 +57,9 @@ class DropInKernel:
         with verified(), torch.random.fork_rng(devices=[]):
             self.reference = import_module(f"{module}.reference")
             self._model = self.reference.Model(*self.reference.get_init_inputs())
+            for name, weight in zip(self.parameters, self.weights, strict=True):
+                held, key = holder_of(self._model, name)
+                held[key].data = held[key].data.to(weight.dtype)  # of the precision it was verified in
         self._slower = frozenset(words["slower"])  # modes in which layers compute themselves, see `pays`
         self._said: set[str] = set()
         self._lock = threading.RLock()
@@ -172,14 +175,14 @@ class DropInKernel:
         self.operator = known or define(name, self.arguments, self.outputs, self._compute)
         if not (backward := words["backward"]):
             return
-        compute = Loaded(import_module(f"{module}.backward"), [], 0)
+        compute = BackwardCode(module, backward)
         wanted = [each for each in self.arguments if each.dtype.is_floating_point]
         saves = [Argument.read(each) for each in backward["saves"]]
         forms = {each.name: each for each in (*self.arguments, *self.outputs, *saves)}
         uses = [forms[use] for use in backward["uses"]]
         grads = [each.packed() for each in self.outputs if each.dtype.is_floating_point]
         operator = existing(f"{name}_backward") or define(
-            f"{name}_backward", [*grads, *uses], wanted, compute
+            f"{name}_backward", [*grads, *uses], wanted, compute, masked=True
         )
         gradients = Gradients(operator, compute, uses, self.arguments, self.outputs, saves)
         forward = self._loaded(f"{module}.training") if saves else self._compute
@@ -199,44 +202,7 @@ class DropInKernel:
         return guarded(loaded) if self.under_autocast else loaded
 
 
-class Loaded:
-    """`ModelNew` of a file, called with weights that are passed to each call."""
-
-    def __init__(self, module: ModuleType, weights: Sequence[str], inputs: int) -> None:
-        arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
-        model = module.ModelNew(*arguments)
-        self._forward = model.forward
-        self._inputs = inputs if weights else None
-        self._places = [(*_place(model, name), inputs + place) for place, name in enumerate(weights)]
-        self._lock = threading.Lock()
-        for holder, name, _ in self._places:
-            holder[name] = None
-
-    def __call__(self, *tensors: torch.Tensor) -> Tensors:
-        with self._lock:  # threads must not compute with each other's weights
-            try:
-                for holder, name, place in self._places:
-                    holder[name] = tensors[place]
-                found = self._forward(*tensors[: self._inputs])
-            finally:  # else they would live as long as the package
-                for holder, name, _ in self._places:
-                    holder[name] = None
-        found = found if type(found) is tuple else (found,)
-        for each in found:
-            if each._is_view():  # of what was made without autograd, and could not be written into
-                return tuple(each.detach() for each in found)
-        return found
-
-
 def _known(package: str, name: str) -> DropInKernel:
     """Return the kernel of a package, for unpickling."""
     found: DropInKernel = import_module(package).KERNELS[name]
     return found
-
-
-def _place(model: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:
-    """Return the dictionary that holds a parameter or buffer, and its key, for cheap replacement."""
-    path, _, own = name.rpartition(".")
-    holder = model.get_submodule(path)
-    kept: dict[str, Any] = holder._parameters if own in holder._parameters else holder._buffers
-    return kept, own
