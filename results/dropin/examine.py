@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.errors import UsageError
@@ -56,6 +57,7 @@ class Examined(Record):
     outputs: tuple[dict[str, Any], ...]
     rows: tuple[int, ...]  # dimensions along which the reference can be split, see `_rows`
     parameters: tuple[str, ...]  # the weights' names in the reference
+    flops: int  # of the reference's products
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
     under_autocast: bool  # whether autocast leaves the reference as it is
@@ -86,6 +88,8 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         under_autocast = _is_left_by_autocast(model, inputs)
         relies_on = _relies_on(kernel, inputs, outputs)
         rows = _rows(model, inputs, outputs)
+        with FlopCounterMode(display=False) as counter:
+            model(*inputs)
     taken = _names(model, len(inputs))
     held = dict(model.named_parameters()) | dict(model.named_buffers())
     weights = [held[name] for name in names]
@@ -99,6 +103,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         outputs=_words(made, outputs),
         rows=rows,
         parameters=tuple(names),
+        flops=counter.get_total_flops(),
         gradients=tuple(vars(each) for each in found),
         no_gradient=why,
         under_autocast=under_autocast,

@@ -1,12 +1,9 @@
 """Gradients of which only some are wanted: with frozen weights, the code of theirs does not run."""
 
 import ast
-from collections.abc import Sequence
-
-from torch.utils.flop_counter import flop_registry
+from collections.abc import Mapping, Sequence
 
 WANTED = "wanted"  # which gradients are, in the order in which they are returned
-_PRODUCTS = frozenset(str(packet) for packet in flop_registry)  # "aten.mm"
 
 
 def masked(lines: Sequence[str]) -> tuple[str, ...]:
@@ -37,10 +34,11 @@ def masked(lines: Sequence[str]) -> tuple[str, ...]:
     return (*found, f"return ({values}{',' if len(returned) == 1 else ''})")
 
 
-def products(lines: Sequence[str]) -> list[list[int]]:
-    """Return for each product among the lines (those with a FLOP formula) the gradients that need it."""
-    calls = [any(f"ops.{name}." in line for name in _PRODUCTS) for line in lines]
-    return [sorted(need) for need, call in zip(_needs(lines), calls, strict=False) if call]
+def products(lines: Sequence[str], flops: Mapping[str, int]) -> list[tuple[list[int], int]]:
+    """Return for each product among the lines the gradients that need it, and its FLOPs."""
+    names = [line.partition(" = ")[0] for line in lines]
+    pairs = zip(names, _needs(lines), strict=False)
+    return [(sorted(need), flops[name]) for name, need in pairs if name in flops]
 
 
 def needs_of(lines: Sequence[str], names: Sequence[str]) -> list[list[int]]:

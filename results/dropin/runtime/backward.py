@@ -23,13 +23,17 @@ class BackwardCode:
         self._kernel = Loaded(import_module(f"{module}.backward"), [], 0) if kernel else None
         file = "partial_backward" if kernel else "backward"
         self._partial = import_module(f"{module}.{file}").ModelNew().forward
-        self._products: list[list[int]] = words["products"]  # which gradients need each of them
+        self._products: list[tuple[list[int], int]] = words["products"]  # gradients that need it, FLOPs
         self._needs: list[list[int]] = words["needs"]  # which gradients need each saved tensor
 
     def needed(self, wanted: Sequence[bool]) -> list[bool]:
         """Return which of the tensors that can be saved are needed for these gradients."""
         whole = self._by_kernel(wanted)
         return [whole or any(wanted[place] for place in each) for each in self._needs]
+
+    def flops(self, wanted: Sequence[bool]) -> int:
+        """Return the FLOPs of the stock layer's products for these gradients."""
+        return sum(flops for each, flops in self._products if any(wanted[place] for place in each))
 
     def __call__(self, *given: Any) -> tuple[torch.Tensor | None, ...]:
         *tensors, wanted = given
@@ -40,4 +44,4 @@ class BackwardCode:
     def _by_kernel(self, wanted: Sequence[bool]) -> bool:
         if self._kernel is None:
             return False
-        return all(wanted) or all(any(wanted[place] for place in each) for each in self._products)
+        return all(wanted) or all(any(wanted[place] for place in each) for each, _ in self._products)

@@ -15,6 +15,7 @@ from .loaded import Loaded, holder_of
 from .operators import (
     Compute,
     Gradients,
+    counted,
     define,
     differentiable,
     existing,
@@ -23,6 +24,7 @@ from .operators import (
     trained_by,
     unseen,
 )
+from .parts import classes_of, stock_class
 from .state import guarded, verified
 
 _LOG = logging.getLogger(__name__.partition(".")[0])
@@ -41,10 +43,13 @@ class DropInKernel:
         `here`: the reason it cannot run here at all.
         """
         self.words = words
-        self._module = module
+        self.key = self._module = module
         self.name: str = words["name"]
-        self.layer: str = words["layer"]  # the class that it stands in for; "" for none
-        self.parameters: dict[str, str] = words["parameters"]  # of the reference -> of the layer
+        self.layers: dict[str, dict[str, str]] = words[
+            "layers"
+        ]  # classes that it stands in for, see names_in
+        self.functions: list[str] = words["functions"]  # that it stands in for, as module.name
+        self.parameters: list[str] = words["parameters"]  # names in the reference
         self.inputs = [Argument.read(each) for each in words["inputs"]]
         self.weights = [Argument.read(each) for each in words["weights"]]
         self.outputs = [Argument.read(each) for each in words["outputs"]]
@@ -79,6 +84,12 @@ class DropInKernel:
     def arguments(self) -> list[Argument]:
         return [*self.inputs, *self.weights]
 
+    def names_in(self, layer: torch.nn.Module) -> list[str]:
+        """Return the parameters' names in a layer, of which each class may have others."""
+        kind = stock_class(layer)
+        renamed = next((self.layers[each] for each in classes_of(kind) if each in self.layers), {})
+        return [renamed.get(name, name) for name in self.parameters]
+
     def __call__(self, *tensors: torch.Tensor) -> Any:
         fits, why = self.check(*tensors)
         if fits:
@@ -91,13 +102,8 @@ class DropInKernel:
         return self.by_reference(*tensors)
 
     def run(self, *tensors: torch.Tensor) -> Any:
-        """Compute what `operator` does, calling the operator itself only if observed, since that takes time.
-
-        Transforms of torch.func get the reference: operators with an autograd of their own take none.
-        """
+        """Compute what `operator` does; it is called itself only if observed, since that takes time."""
         if not unseen():
-            if torch._C._are_functorch_transforms_active():
-                return self.by_reference(*tensors)
             return self.operator(*tensors)
         if self.trainable and torch.is_grad_enabled():
             for each in tensors:
@@ -173,6 +179,7 @@ class DropInKernel:
         known = existing(name)
         self._compute = self._loaded(f"{module}.kernel")
         self.operator = known or define(name, self.arguments, self.outputs, self._compute)
+        counted(name, lambda *_: int(words["flops"]))
         if not (backward := words["backward"]):
             return
         compute = BackwardCode(module, backward)
@@ -196,9 +203,11 @@ class DropInKernel:
             else:
                 gradients.register(name)
         self.training = existing(f"{name}_training")
+        counted(f"{name}_training", lambda *_: int(words["flops"]))
+        counted(f"{name}_backward", lambda *given: compute.flops(given[-1]))
 
     def _loaded(self, module: str) -> Compute:
-        loaded = Loaded(import_module(module), list(self.parameters), len(self.inputs))
+        loaded = Loaded(import_module(module), self.parameters, len(self.inputs))
         return guarded(loaded) if self.under_autocast else loaded
 
 

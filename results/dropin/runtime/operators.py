@@ -9,6 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from .envelope import Argument
 from .state import guarded
@@ -71,6 +72,20 @@ def define(
 
     torch.library.register_fake(name, fake, lib=library)
     return existing(name)
+
+
+def counted(name: str, flops: Callable[..., int]) -> None:
+    """Register the FLOPs of an operator, if there is one, with torch's counter.
+
+    Counted are the products of the stock layer, not what the kernel computes again.
+    """
+    operator = existing(name)
+    if operator is not None and operator._overloadpacket not in flop_registry:
+
+        def formula(*given: Any, **_: Any) -> int:
+            return flops(*given)
+
+        register_flop_formula(operator._overloadpacket, get_raw=True)(formula)
 
 
 def unseen() -> bool:

@@ -135,7 +135,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
         winner(source, f"{source}\n\nModelNew = Model\n", name)
         for source, name in ((GATED, "gated"), (gradient, "gradient"), (forward, "forward"))
     )
-    chosen = [PackagedKernel("gated", itself, layer="Gated", backward=[training, backward])]
+    chosen = [PackagedKernel("gated", itself, layers={"Gated": {}}, backward=[training, backward])]
     written = write(chosen, tmp_path / "out", "fused", measure=True)
     saved = written["kernels"][0]["backward"]["saves"]
     assert [each["shape"] for each in saved] == [[8, 1], [8, 1], [8, 32]]

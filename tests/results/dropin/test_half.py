@@ -125,7 +125,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     """Runs tests over `LAYERS` with a package in half precision, where there is no kernelwright."""
     out = tmp_path_factory.mktemp("exported") / "package"
     norm = half(NORM, ROUNDED_ONCE, "norm", request.param)
-    write([PackagedKernel("norm", norm, layer="Norm")], out, "fused", measure=False)
+    write([PackagedKernel("norm", norm, layers={"Norm": {}})], out, "fused", measure=False)
 
     def call(tests: str) -> None:
         path = out.parent / "test_it.py"
@@ -233,7 +233,7 @@ def test_a_llama_in_bf16_is_trained(tmp_path: Path) -> None:
         named = {"up.weight": "up_proj.weight", "gate.weight": "gate_proj.weight"} if name == "mlp" else {}
         named |= {"down.weight": "down_proj.weight"} if name == "mlp" else {}
         made = made.model_copy(update={"candidate": candidate})
-        chosen.append(PackagedKernel(name, made, layer=layer, names=named))
+        chosen.append(PackagedKernel(name, made, layers={layer: named}))
     write(chosen, tmp_path / "out", "fused", measure=False)
     (tmp_path / "test_it.py").write_text(LLAMA)
     python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_it.py"))

@@ -160,7 +160,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], None]:
         made = winner(source, "", name)
         candidate = coder.propose(made.task, [], None)
         assert candidate.language == "cpp"
-        chosen.append(PackagedKernel(name, made.model_copy(update={"candidate": candidate}), layer=layer))
+        chosen.append(
+            PackagedKernel(name, made.model_copy(update={"candidate": candidate}), layers={layer: {}})
+        )
     write(chosen, out, "fused", measure=False)
 
     def call(tests: str) -> None:
@@ -516,6 +518,24 @@ def test_compiled():
         x = X.clone().requires_grad_()
         counts.append(products_of(compiled(x).square().sum().backward))
     assert counts[0] - counts[1] == 2
+
+
+@pytest.mark.parametrize("trained", ["x gate_weight up_weight down_weight", "x", "down_weight"])
+@pytest.mark.parametrize("name", ["swiglu", "out", "rms"])
+def test_flops_are_those_of_the_stock_layer(name, trained):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    kernel, counts = fused.KERNELS[name], []
+    for call in (kernel, kernel.by_reference):
+        given = [each.like(torch.Generator()) for each in kernel.arguments]
+        for tensor, each in zip(given, kernel.arguments):
+            tensor.requires_grad_(each.name in trained.split() or name == "out")
+        with FlopCounterMode(display=False) as counter:
+            made = call(*given)
+            if made.requires_grad:
+                made.sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] and (counts[0] > 0) == (name != "rms")
 
 
 def test_what_is_not_needed_is_not_kept():
