@@ -59,9 +59,9 @@ def check_functions(paths: Sequence[str]) -> None:
             raise UsageError(
                 f"invalid --function {path}: its module is missing", "use --function module.function"
             )
-        if (found := _imported(module)) is not None and not inspect.isroutine(vars(found).get(name)):
-            routines = [each for each, value in vars(found).items() if inspect.isroutine(value)]
-            close = difflib.get_close_matches(name, routines, 1) or ["another module"]
+        if (found := _imported(module)) is not None and not callable(vars(found).get(name)):
+            functions = [each for each, value in vars(found).items() if callable(value)]
+            close = difflib.get_close_matches(name, functions, 1) or ["another module"]
             raise UsageError(f"{module} has no function {name}", f"use {close[0]}")
 
 

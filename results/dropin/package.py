@@ -144,7 +144,17 @@ def _written(
                 packages=[*packages, f"{name}.libraries"],
             )
         )
-    (whole / "README.md").write_text(template("readme.md").render(**metadata))
+    layers = [layer.rpartition(".")[2] for each in chosen for layer in each.layers]
+    dtypes = [words["dtype"] for each in kernels for words in each["inputs"] if "float" in words["dtype"]]
+    (whole / "README.md").write_text(
+        template("readme.md").render(
+            **metadata,
+            form=form,
+            layer=(layers or ["LAYER"])[0],
+            functions=[layer.lower() for layer in layers],
+            dtype=(dtypes or ["float32"])[0],
+        )
+    )
     return metadata
 
 

@@ -27,12 +27,13 @@ class PatchedFunction:
     def __init__(self, path: str, kernel: DropInKernel, package: str, own: Callable[..., Any]) -> None:
         self.path, self.kernel, self.package, self.own = path, kernel, package, own
         self.calls, self.kernels = Calls(), (kernel,)
-        parameters = signature(own).parameters.values()
+        called = own.forward if isinstance(own, nn.Module) else own  # the `kernels` library makes modules
+        parameters = signature(called).parameters.values()
         self._names = [each.name for each in parameters if each.kind in _BY_PLACE]
         self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
         self.active = True
 
-        @wraps(own)
+        @wraps(own, updated=())
         def call(*args: Any, **named: Any) -> Any:
             return self._computed(args, named)
 
