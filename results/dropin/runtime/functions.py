@@ -11,12 +11,11 @@ from inspect import Parameter, signature
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import nn
 
 from .alike import differs
 from .kernel import DropInKernel
-from .usage import Calls, traced
+from .usage import Calls
 
 _MARK = "_kernelwright_function"  # on what replaces a function
 
@@ -47,16 +46,9 @@ class PatchedFunction:
             tensors = self._tensors(args, named)
             fits, why = (False, _OTHER_CALL) if tensors is None else kernel.check(*tensors)
             if fits and tensors is not None:
-                if torch.compiler.is_compiling():
-                    traced(kernel.key, "")
-                else:
-                    self.calls.by_kernel[kernel.name] = self.calls.by_kernel.get(kernel.name, 0) + 1
+                self.calls.add(kernel)
                 return kernel.run(*tensors)
-        if torch.compiler.is_compiling():
-            traced(kernel.key, why)
-        else:
-            self.calls.not_by_kernel(why)
-            kernel.say(why)
+        self.calls.add(kernel, why)
         return self.own(*args, **named)
 
     def _tensors(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any] | None:

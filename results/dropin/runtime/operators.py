@@ -9,6 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch.compiler import is_compiling
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from .envelope import Argument
@@ -17,6 +18,8 @@ from .state import guarded
 if TYPE_CHECKING:
     from .backward import BackwardCode
 
+_modes, _is_profiled = torch._C._len_torch_dispatch_stack, torch.autograd._profiler_enabled
+_transforms = torch._C._are_functorch_transforms_active
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 Compute: TypeAlias = Callable[..., Tensors]
 _LIBRARIES: dict[str, torch.library.Library] = {}
@@ -89,13 +92,11 @@ def counted(name: str, flops: Callable[..., int]) -> None:
 
 
 def unseen() -> bool:
-    """Return True if nothing observes operators now, so that their code may be called directly."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch.autograd._profiler_enabled()
-    )
+    """Return True if nothing observes operators now, so that their code may be called directly.
+
+    Transforms of torch.func do, too: calls under them are outside the envelope, see `state`.
+    """
+    return not (is_compiling() or _modes() or _is_profiled())
 
 
 def _plain(tensors: Sequence[torch.Tensor | None]) -> bool:
@@ -161,17 +162,19 @@ class Gradients:
                 if grad is None:
                     grad = came.new_zeros(output.shape, dtype=output.dtype)
                 given.append(grad.resolve_neg().contiguous())
-        direct = not torch.is_grad_enabled() and unseen() and _plain(given)
+        direct = not torch.is_grad_enabled() and unseen() and not _transforms() and _plain(given)
         for form, each in zip(self._forms, ctx.saved_tensors, strict=True):
             # Hooks may have laid them out again.
             given.append(None if each is None else form.conformed(each))
         wanted = self._wanted(ctx)
-        found = (self._compute if direct else self._operator)(*given, wanted)
-        left = iter(found if isinstance(found, tuple) else (found,))
-        every = (next(left) if floating else None for floating in self._floating)
-        return tuple(
-            each if needs else None for each, needs in zip(every, ctx.needs_input_grad, strict=False)
-        )
+        if direct:
+            found = self._compute(*given, wanted)
+        else:
+            made = self._operator(*given, wanted)
+            made = made if isinstance(made, tuple) else (made,)
+            found = [each if needs else None for each, needs in zip(made, wanted, strict=True)]
+        left = iter(found)
+        return tuple(next(left) if floating else None for floating in self._floating)
 
     def register(self, name: str) -> None:
         """Register this autograd for the operator `name`."""

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
 
-import torch
 from torch import nn
 
 from . import functions
 from .alike import differs
 from .kernel import DropInKernel
 from .parts import STOCK, LayerSnapshot, classes_of, hooked, stock, stock_class
-from .usage import Calls, ReplacedCalls, traced, usage_of
+from .usage import ReplacedCalls, usage_of
 
 __all__ = [
     "STOCK",
@@ -241,26 +240,15 @@ def computed(
                 continue
             fits, why = kernel.check(*tensors)
             if fits:
-                _count(parts.calls, kernel)
+                parts.calls.add(kernel)
                 return kernel.run(*tensors)
             made, why = kernel.by_parts(why, *tensors)
             if not why:
-                _count(parts.calls, kernel)
+                parts.calls.add(kernel)
                 return made
-    if kernels and torch.compiler.is_compiling():
-        traced(kernels[-1].key, why)
-    elif kernels:
-        parts.calls.not_by_kernel(why)
-        kernels[-1].say(why)
+    if kernels:
+        parts.calls.add(kernels[-1], why)
     return stock_class(layer).forward(layer, *inputs, **named)  # not bound first, for torch.compile
-
-
-def _count(calls: Calls, kernel: DropInKernel) -> None:
-    if torch.compiler.is_compiling():
-        traced(kernel.key, "")
-    else:
-        counts = calls.by_kernel
-        counts[kernel.name] = counts.get(kernel.name, 0) + 1
 
 
 def report(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> ReplacedCalls:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 _REASONS = 50  # that are told apart for a layer; each shape outside the envelope is one
 _TRACED: dict[str, dict[str, None]] = {}  # kernel -> reasons it was not traced for, "" if it was
@@ -20,10 +21,17 @@ class Calls:
     def __deepcopy__(self, memo: object) -> "Calls":
         return Calls()
 
-    def not_by_kernel(self, why: str) -> None:
-        if why not in self.by_layer and len(self.by_layer) >= _REASONS:
-            why = "other reasons"
-        self.by_layer[why] = self.by_layer.get(why, 0) + 1
+    def add(self, kernel: Any, why: str = "") -> None:
+        """Count a call by the kernel, or one that it did not compute and why, which is logged once."""
+        if is_compiling():
+            traced(kernel.key, why)
+        elif not why:
+            self.by_kernel[kernel.name] = self.by_kernel.get(kernel.name, 0) + 1
+        else:
+            kernel.say(why)
+            if why not in self.by_layer and len(self.by_layer) >= _REASONS:
+                why = "other reasons"
+            self.by_layer[why] = self.by_layer.get(why, 0) + 1
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
