@@ -198,7 +198,7 @@ def _by_kernel(given: Sequence[str], names: list[str], option: str, every: bool)
 
 def _show(metadata: dict[str, Any], out: Path) -> None:
     table = Table()
-    for heading in ("kernel", "what", "reference", "drop-in", "speedup"):
+    for heading in ("kernel", "what", "reference", "drop-in", "speedup", "peak memory"):
         table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
     slow = []
     inside = metadata.get("measured_inside", {})
@@ -206,7 +206,8 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
     for name, rows in {**metadata.get("measured", {}), **whole}.items():
         for what, found in rows.items():
             us = (f"{found[each]:.1f} µs" for each in ("reference_us", "drop_in_us"))
-            table.add_row(name, what, *us, f"{found['speedup']:.2f}")
+            mib = (f"{found[each] / 2**20:.2f}" for each in ("reference_peak_bytes", "drop_in_peak_bytes"))
+            table.add_row(name, what, *us, f"{found['speedup']:.2f}", f"{' → '.join(mib)} MiB")
             if found["speedup"] < 1:
                 slow.append(f"{name}, {what}")
     console = Console(highlight=False)

@@ -49,6 +49,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert set(measured) == {"forward", "forward, compiled", "training", "training, compiled"}
     for found in measured.values():
         assert found["speedup"] == pytest.approx(found["reference_us"] / found["drop_in_us"])
+    # Of 8 x 32 numbers: two outputs and a sum; the drop-in needs no sum.
+    peaks = [measured["forward"][f"{each}_peak_bytes"] for each in ("reference", "drop_in")]
+    assert peaks == [3 * 1024, 2 * 1024]
     again = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True)
     assert again.returncode == 2 and "is not empty — choose a new folder" in again.stderr
     every = [*command[:5], "--all", "--out", str(tmp_path / "all"), "--no-measure"]
