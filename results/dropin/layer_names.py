@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from torch import nn
-
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin.format import Format
 
@@ -45,8 +43,8 @@ def check_layers(layers: Sequence[str], form: Format) -> None:
             )
         if not module or (found := _imported(module)) is None:
             continue
-        kinds = [each for each, value in vars(found).items() if _is_layer(value)]
-        if name not in kinds:
+        if not inspect.isclass(vars(found).get(name)):  # Megatron's build layers and are none themselves
+            kinds = [each for each, value in vars(found).items() if inspect.isclass(value)]
             close = difflib.get_close_matches(name, kinds, 1) or sorted(kinds)[:5] or ["another module"]
             raise UsageError(f"{module} has no layer {name}", f"use {', '.join(close)}")
 
@@ -70,7 +68,3 @@ def _imported(module: str) -> ModuleType | None:
         return import_module(module)
     except Exception:  # noqa: BLE001 - it is not here, or cannot be imported without its model
         return None
-
-
-def _is_layer(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, nn.Module)
