@@ -68,7 +68,8 @@ class Result:
         if format not in [each.value for each in Format]:
             raise UsageError(f"unknown format {format!r}", f"use {', '.join(Format)}")
         winner = Winner.of(self.folder, self.task)
-        kernel = PackagedKernel(winner.name, winner, self.layer if layer is None else layer)
+        replaced = self.layer if layer is None else layer
+        kernel = PackagedKernel(winner.name, winner, {replaced: {}} if replaced else {})
         write([kernel], Path(out), name or winner.name, Format(format), measure, licence=licence)
         return Path(out)
 

@@ -131,7 +131,7 @@ class Optimization:
 
     def _kernel(self, part: ExtractedPart, winner: Winner) -> PackagedKernel:
         backward = Winner.all_of(self.out / RUN) if self.trains else ()
-        return PackagedKernel(winner.name, winner, part.kind, backward=backward)
+        return PackagedKernel(winner.name, winner, {part.kind: {}}, backward=backward)
 
     def _each_alone(self, results: Sequence[PartResult]) -> list[PartResult]:
         """Time the step with one package at a time; those that pay are kept."""

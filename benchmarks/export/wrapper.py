@@ -98,7 +98,7 @@ def run() -> None:
     )
     with TemporaryDirectory() as folder:
         out = Path(folder) / "package"
-        write([PackagedKernel("norm", winner, layer="Model")], out, "small", measure=False)
+        write([PackagedKernel("norm", winner, layers={"Model": {}})], out, "small", measure=False)
         command = [sys.executable, "-W", "ignore", "-c", _SCRIPT]
         done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=True)
     times_us = json.loads(done.stdout.splitlines()[-1])

@@ -24,11 +24,17 @@ class SourceOptions(Section):
     every: Annotated[bool, typer.Option("--all", help="Export all tasks with a verified kernel.")] = False
     layer: Annotated[
         tuple[str, ...],
-        typer.Option(help="Class to replace, as module.Class or Class.", metavar="[TASK:]CLASS"),
+        typer.Option(help="Classes to replace, as module.Class or Class.", metavar="[TASK:]CLASS"),
+    ] = ()
+    function: Annotated[
+        tuple[str, ...],
+        typer.Option(help="Functions to replace, as module.function.", metavar="[TASK:]FUNCTION"),
     ] = ()
     rename: Annotated[
         tuple[str, ...],
-        typer.Option(help="Name of a task's parameter = the layer's name.", metavar="[TASK:]NAME=NAME"),
+        typer.Option(
+            help="Name of a task's parameter = the layer's name.", metavar="[TASK:][CLASS:]NAME=NAME"
+        ),
     ] = ()
     backward: Annotated[
         tuple[str, ...],
@@ -90,6 +96,7 @@ def export(config: ExportConfig) -> None:
     gradients are those of a kernel (--backward), or the reference's. Reports how fast it is, eager and
     compiled, in its wrapper.
     """
+    from kernelwright.results.dropin.layer_names import renamed
     from kernelwright.results.dropin.package import PackagedKernel, write
     from kernelwright.results.dropin.winner import Winner
 
@@ -99,14 +106,15 @@ def export(config: ExportConfig) -> None:
     winners = Winner.all_of(source.run) if source.every else [Winner.of(source.run, source.task)]
     names = [winner.name for winner in winners]
     layers = _by_kernel(source.layer, names, "--layer", source.every)
+    functions = _by_kernel(source.function, names, "--function", source.every)
     renames = _by_kernel(source.rename, names, "--rename", source.every)
     runs = _by_kernel(source.backward, names, "--backward", source.every)
     chosen = [
         PackagedKernel(
             named,
             winner,
-            layers[named][0] if layers[named] else "",
-            dict(_pair(each) for each in renames[named]),
+            renamed(layers[named], renames[named]),
+            functions[named],
             Winner.all_of(runs[named][0]) if runs[named] else (),
         )
         for named, winner in zip(names, winners, strict=True)
@@ -183,21 +191,14 @@ def _by_kernel(given: Sequence[str], names: list[str], option: str, every: bool)
                 f"use {option} {names[0]}:…; the kernels are {', '.join(names)}",
             )
         found[named].append(value)
-    if option != "--rename" and (twice := [name for name, values in found.items() if len(values) > 1]):
+    if option == "--backward" and (twice := [name for name, values in found.items() if len(values) > 1]):
         raise UsageError(f"{option} is given twice for {twice[0]}", "give it once")
     return found
 
 
-def _pair(text: str) -> tuple[str, str]:
-    first, equals, second = text.partition("=")
-    if not (first and equals and second):
-        raise UsageError(f"invalid --rename {text}", "use NAME=NAME, such as --rename weight=gamma")
-    return first, second
-
-
 def _show(metadata: dict[str, Any], out: Path) -> None:
     table = Table()
-    for heading in ("kernel", "what", "reference", "drop-in", "speedup"):
+    for heading in ("kernel", "what", "reference", "drop-in", "speedup", "peak memory"):
         table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
     slow = []
     inside = metadata.get("measured_inside", {})
@@ -205,7 +206,8 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
     for name, rows in {**metadata.get("measured", {}), **whole}.items():
         for what, found in rows.items():
             us = (f"{found[each]:.1f} µs" for each in ("reference_us", "drop_in_us"))
-            table.add_row(name, what, *us, f"{found['speedup']:.2f}")
+            mib = (f"{found[each] / 2**20:.2f}" for each in ("reference_peak_bytes", "drop_in_peak_bytes"))
+            table.add_row(name, what, *us, f"{found['speedup']:.2f}", f"{' → '.join(mib)} MiB")
             if found["speedup"] < 1:
                 slow.append(f"{name}, {what}")
     console = Console(highlight=False)

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.errors import UsageError
@@ -29,6 +30,7 @@ from kernelwright.kernelbench.jit.library import CppLibrary, build
 from kernelwright.kernelbench.jit.signature import Parameter
 from kernelwright.kernelbench.records import Candidate, Record, Task
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
+from kernelwright.results.dropin.runtime.accuracy import first_excess, flat, in_float64
 from kernelwright.results.dropin.runtime.envelope import Argument, flags_here
 from kernelwright.results.dropin.runtime.libraries import key
 
@@ -36,7 +38,7 @@ _INSTRUCTIONS = re.compile(
     "sse|ssse|avx|fma|f16c|bmi|amx|adx|popcnt|abm|lzcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|asimd|sve|neon"
 )
 
-_LARGEST = 2**27  # elements of a tensor with which `_rows` is tried, 1 GiB in float64
+_LARGEST = 2**27  # elements of a tensor that is computed with in float64, where it takes 1 GiB
 
 
 class BuiltLibrary(Record):
@@ -55,6 +57,7 @@ class Examined(Record):
     outputs: tuple[dict[str, Any], ...]
     rows: tuple[int, ...]  # dimensions along which the reference can be split, see `_rows`
     parameters: tuple[str, ...]  # the weights' names in the reference
+    flops: int  # of the reference's products
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
     under_autocast: bool  # whether autocast leaves the reference as it is
@@ -85,6 +88,8 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         under_autocast = _is_left_by_autocast(model, inputs)
         relies_on = _relies_on(kernel, inputs, outputs)
         rows = _rows(model, inputs, outputs)
+        with FlopCounterMode(display=False) as counter:
+            model(*inputs)
     taken = _names(model, len(inputs))
     held = dict(model.named_parameters()) | dict(model.named_buffers())
     weights = [held[name] for name in names]
@@ -98,6 +103,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         outputs=_words(made, outputs),
         rows=rows,
         parameters=tuple(names),
+        flops=counter.get_total_flops(),
         gradients=tuple(vars(each) for each in found),
         no_gradient=why,
         under_autocast=under_autocast,
@@ -166,59 +172,85 @@ def _checked(
         )
     mine, theirs = (dict(m.named_parameters()) | dict(m.named_buffers()) for m in (kernel, model))
     for name in names:
-        if theirs[name].is_floating_point():
-            theirs[name].data.add_(torch.rand_like(theirs[name]) * 0.1)
         mine[name].data.copy_(theirs[name])
-    before = [each.clone() for each in (*inputs, *(theirs[name] for name in names))]
-    outputs, found = model(*inputs), kernel(*inputs)
+    given = [*inputs, *(mine[name] for name in names)]
+    outputs, found = model(*inputs), _unmodifying(kernel, inputs, given)
     if fresh and isinstance(outputs, tuple) and len(outputs) == 1:
         raise UsageError(
             f"invalid output of {task.id}: a tuple of one", "export a task that returns the tensor itself"
         )
-    outputs, found = (each if isinstance(each, tuple) else (each,) for each in (outputs, found))
-    if not all(type(each) is torch.Tensor for each in (*outputs, *found)) or len(outputs) != len(found):
+    kinds = [[type(each) for each in flat(made)] for made in (outputs, found)]
+    if kinds[0] != kinds[1] or {*kinds[0]} != {torch.Tensor}:
         raise UsageError(
             f"invalid outputs of {task.id}: not all are tensors", "export a task that returns tensors"
         )
-    after = [*inputs, *(mine[name] for name in names)]
-    if not all(torch.equal(old, new) for old, new in zip(before, after, strict=True)):
+    if why := _inaccurate(model, inputs, outputs, found):
+        raise UsageError(
+            f"the kernel is less accurate than its reference: {why}",
+            "export one that was verified in this precision",
+        )
+    for name in names:
+        if theirs[name].is_floating_point():
+            theirs[name].data.add_(torch.rand_like(theirs[name]) * 0.1)
+        mine[name].data.copy_(theirs[name])
+    outputs, found = model(*inputs), _unmodifying(kernel, inputs, given)
+    memory = {each.untyped_storage().data_ptr() for each in given}
+    if fresh and any(each.numel() and each.untyped_storage().data_ptr() in memory for each in flat(found)):
+        raise UsageError("an output shares memory with an input", "export a kernel whose outputs are fresh")
+    if _inaccurate(model, inputs, outputs, found):
+        raise UsageError(
+            "the kernel ignores changes to its weights after it was constructed",
+            "export a kernel that reads its weights at each call",
+        )
+    return tuple(flat(found))
+
+
+def _unmodifying(kernel: nn.Module, inputs: Sequence[Any], given: Sequence[torch.Tensor]) -> Any:
+    """Return what the kernel computes; it must leave what it is given as it is."""
+    before = [each.clone() for each in given]
+    found = kernel(*inputs)
+    if not all(torch.equal(old, new) for old, new in zip(before, given, strict=True)):
         raise UsageError(
             "the kernel writes into its inputs or weights", "export one that does not modify them"
         )
-    given = {each.untyped_storage().data_ptr() for each in after}
-    if fresh and any(each.numel() and each.untyped_storage().data_ptr() in given for each in found):
-        raise UsageError("an output shares memory with an input", "export a kernel whose outputs are fresh")
-    for ours, right in zip(found, outputs, strict=True):
-        try:
-            torch.testing.assert_close(ours, right, rtol=1e-3, atol=1e-3 * float(right.abs().max() or 1))
-        except AssertionError:
-            raise UsageError(
-                "the kernel ignores changes to its weights after it was constructed",
-                "export a kernel that reads its weights at each call",
-            ) from None
-    return tuple(found)
+    return found
 
 
-class _Rounded(TorchDispatchMode):
-    """Dispatch mode that records whether anything is computed in a lower precision."""
+def _inaccurate(model: nn.Module, inputs: Sequence[torch.Tensor], outputs: Any, found: Any) -> str:
+    """Describe how much further from float64 the kernel's outputs are than the reference's; "" if not."""
+    small = max(each.numel() for each in (*inputs, *model.parameters())) <= _LARGEST
+    exact = in_float64(copy.deepcopy(model).double(), inputs, outputs) if small else outputs
+    return first_excess(found, outputs, exact)
 
-    seen = False
+
+class _Dtypes(TorchDispatchMode):
+    """Dispatch mode that records operators with the dtypes of their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = function(*args, **(kwargs or {}))
-        tensors = [each for each in tree_leaves(made) if isinstance(each, torch.Tensor)]
-        self.seen = self.seen or any(each.dtype in (torch.bfloat16, torch.float16) for each in tensors)
+        self.seen.append(
+            (function, [each.dtype for each in tree_leaves(made) if isinstance(each, torch.Tensor)])
+        )
         return made
 
 
 def _is_left_by_autocast(model: nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
     """Return True if autocast leaves the reference unchanged, as it does norms and activations."""
-    try:
-        with torch.autocast("cpu", torch.bfloat16), _Rounded() as rounded:
-            model(*inputs)
-    except Exception:  # noqa: BLE001 - autocast is not what it was written for
-        return False
-    return not rounded.seen
+    with _Dtypes() as plain:
+        model(*inputs)
+    for dtype in (torch.bfloat16, torch.float16):
+        try:
+            with torch.autocast("cpu", dtype), _Dtypes() as cast:
+                model(*inputs)
+        except Exception:  # noqa: BLE001 - autocast is not what it was written for
+            return False
+        if cast.seen != plain.seen:
+            return False
+    return True
 
 
 def _relies_on(
@@ -232,7 +264,7 @@ def _relies_on(
     for name, state in _STATES.items():
         try:
             with state():
-                made = _all(kernel(*inputs))
+                made = flat(kernel(*inputs))
             for ours, before in zip(made, right, strict=True):
                 assert ours.device == before.device
                 atol = 1e-3 * float(before.abs().max() if before.numel() else 0)
@@ -286,7 +318,7 @@ def _rows(
     parts = [[_scaled(form.like(generator), by) for form in forms] for by in (1.0, 3.0)]
     try:
         twin = copy.deepcopy(model).double()
-        alone = [_all(twin(*part)) for part in parts]
+        alone = [tuple(flat(twin(*part))) for part in parts]
         dimensions = range(min(each.dim() for each in (*inputs, *outputs)))
         return tuple(d for d in dimensions if _splits(twin, parts, alone, d))
     except Exception:  # noqa: BLE001 - a reference may refuse such numbers or another dtype
@@ -305,7 +337,7 @@ def _splits(
     try:
         if not all(each.isfinite().all() for each in joined):
             return False
-        made = _all(model(*(torch.cat(each, d) for each in zip(*parts, strict=True))))
+        made = flat(model(*(torch.cat(each, d) for each in zip(*parts, strict=True))))
         for ours, right in zip(made, joined, strict=True):
             atol = 1e-4 * float(right.double().abs().max())  # some references compute in float32
             torch.testing.assert_close(ours.double(), right.double(), rtol=0.0, atol=atol)
@@ -316,10 +348,6 @@ def _splits(
 
 def _scaled(tensor: torch.Tensor, by: float) -> torch.Tensor:
     return tensor.double() * by if tensor.is_floating_point() else tensor
-
-
-def _all(made: Any) -> tuple[torch.Tensor, ...]:
-    return made if isinstance(made, tuple) else (made,)
 
 
 def _names(model: nn.Module, count: int) -> list[str]:

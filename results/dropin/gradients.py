@@ -7,12 +7,13 @@ coder can write a kernel for it.
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 
@@ -26,12 +27,14 @@ class Gradient:
 
     `takes`: the gradients of the outputs, then `uses`: names of the forward's arguments, outputs and `saves`,
     where `saves` are returned after the outputs by the function body `forward` over the forward's arguments.
+    `products`: of the lines that have a FLOP formula, 0 for those of the forward, which are computed again.
     """
 
     takes: tuple[str, ...]
     uses: tuple[str, ...]
     lines: tuple[str, ...]
     way: str  # "recompute", "saved" where it takes outputs, "activations" where it takes `saves`, too
+    products: Mapping[str, int] = field(default_factory=dict)  # FLOPs by the name of the result
     saves: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
 
@@ -144,14 +147,14 @@ class _Joint:
         used = self._gradient("activations", known | called).uses
         kept_nodes = [node for node in worth if called[node] in used]
         saves = {node: unlike(f"saved_{place}", taken) for place, node in enumerate(kept_nodes)}
-        _, lines = self._function(self._names, [*self._made, *saves], {})
+        _, lines, _ = self._function(self._names, [*self._made, *saves], {})
         kept = tuple(saves.values())
         return replace(self._gradient("activations", known | saves), saves=kept, forward=lines)
 
     def _gradient(self, way: str, given: Mapping[fx.Node, str]) -> Gradient:
-        takes, lines = self._function((*self._grads, *self._names), self._wanted, given)
+        takes, lines, products = self._function((*self._grads, *self._names), self._wanted, given)
         uses = tuple(name for name in takes if name not in self._grads)
-        return Gradient((*self._grads, *uses), uses, lines, way)
+        return Gradient((*self._grads, *uses), uses, lines, way, products)
 
     def _by_output(self) -> dict[fx.Node, str]:
         pairs = zip(self._made, self._outputs, strict=True)
@@ -167,8 +170,8 @@ class _Joint:
 
     def _function(
         self, names: Sequence[str], returned: Sequence[Any], given: Mapping[fx.Node, str]
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the arguments and lines of a function of `names` and `given` that computes `returned`."""
+    ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]]:
+        """Return arguments, lines and products of a function of `names` and `given` computing `returned`."""
         graph = fx.Graph()
         values: dict[fx.Node, Any] = {}
         graph.graph_copy(self._graph, values)
@@ -186,7 +189,7 @@ class _Joint:
         for node in called.values():
             if not node.users:
                 graph.erase_node(node)
-        return takes, _lines(graph)
+        return takes, _lines(graph), _products(graph, self._grads)
 
 
 def _name_dtype_and_device(node: fx.Node) -> None:
@@ -214,6 +217,21 @@ def _computed(node: fx.Node) -> Any:
 def _is_view(node: fx.Node) -> bool:
     target = _computed(node).target
     return isinstance(target, torch._ops.OpOverload) and target.is_view
+
+
+def _products(graph: fx.Graph, grads: Sequence[str]) -> dict[str, int]:
+    """Return the FLOPs of the products that are computed from `grads`, 0 for others."""
+    of_grads: set[fx.Node] = set()
+    found = {}
+    for node in graph.nodes:
+        if node.name in grads or not of_grads.isdisjoint(node.all_input_nodes):
+            of_grads.add(node)
+        formula = flop_registry.get(getattr(node.target, "_overloadpacket", None))
+        if formula is not None:
+            args, named = tree_map_only(fx.Node, lambda each: each.meta.get("val"), (node.args, node.kwargs))
+            found[node.name] = int(formula(*args, **named, out_val=node.meta.get("val")))
+            found[node.name] *= node in of_grads
+    return found
 
 
 def _base(node: fx.Node) -> fx.Node:

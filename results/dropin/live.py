@@ -11,7 +11,7 @@ import logging
 import operator
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from kernelwright.kernelbench.evaluator.reference.task_format import described
 from kernelwright.kernelbench.modules.call_form import CallForm
 from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
 from kernelwright.results.dropin.package import PackagedKernel, write
-from kernelwright.results.dropin.runtime.kernel import Loaded
+from kernelwright.results.dropin.runtime.loaded import Loaded
 from kernelwright.results.dropin.runtime.parts import LayerSnapshot
 from kernelwright.results.dropin.runtime.state import foreign
 from kernelwright.results.dropin.winner import Winner
@@ -38,7 +38,7 @@ class LiveKernel(Protocol):
     """A function of the inputs and the weights, both as tensors, in order."""
 
     @property
-    def parameters(self) -> Mapping[str, str]: ...
+    def parameters(self) -> Sequence[str]: ...
 
     @property
     def check(self) -> Callable[..., tuple[bool, str]]: ...
@@ -70,9 +70,9 @@ class FileKernel:
             raise UsageError(
                 "the kernel keeps its weights in another form", "load them into its file by hand"
             )
-        self.parameters = {name: name for name in call.weights}
+        self.parameters = list(call.weights)
         placed: Any = SimpleNamespace(ModelNew=lambda: module.ModelNew().to(device))
-        self._loaded = Loaded(placed, list(call.weights), len(call.inputs))
+        self._loaded = Loaded(placed, self.parameters, len(call.inputs))
         self._forms = [_form(tensor) for tensor in (*call.inputs.values(), *call.weights.values())]
 
     def check(self, *tensors: Tensor) -> tuple[bool, str]:
@@ -159,7 +159,7 @@ class _Live:
 
     def __init__(self, kernel: LiveKernel, call: TracedCall, layer: nn.Module) -> None:
         self.kernel, self.call = kernel, call
-        paths = list(kernel.parameters.values())
+        paths = list(kernel.parameters)
         held = {path for path in paths if _is_held(layer, path)}
         self._outside = [None if path in held else call.weights[path] for path in paths]  # a closure's
         self._parts = LayerSnapshot(layer, [[path for path in paths if path in held]])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.apart import examined_apart
 from kernelwright.results.dropin.format import UNSTATED, Format
 from kernelwright.results.dropin.gradient_tasks import NOTES, best, forward_source, gradient_source
+from kernelwright.results.dropin.layer_names import check_functions, check_layers
+from kernelwright.results.dropin.masking import masked, needs_of, products
 from kernelwright.results.dropin.templating import template
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.store.encoding import kernelwright_version
 
 _RUNTIME = Path(__file__).parent / "runtime"
-_TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "runtime", "tests")
+_TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "report", "runtime", "tests")
 _VERSION = "1"  # of the packages' form
 
 
@@ -33,14 +35,15 @@ _VERSION = "1"  # of the packages' form
 class PackagedKernel:
     """A kernel for a package.
 
-    `layer`: the class it replaces; `names`: reference's parameter -> layer's, where they differ; `backward`:
-    verified kernels for `gradient_tasks`.
+    `layers`: the classes it replaces, each with {reference's parameter: layer's} where these differ;
+    `functions`: those it replaces, as module.name, of tasks without parameters; `backward`: verified kernels
+    for `gradient_tasks`.
     """
 
     name: str
     winner: Winner
-    layer: str = ""
-    names: Mapping[str, str] | None = None
+    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    functions: Sequence[str] = ()
     backward: Sequence[Winner] = ()
 
 
@@ -69,6 +72,8 @@ def write(
         raise UsageError(
             f"two kernels have the name {', '.join(sorted(repeated))}", "give one another --name"
         )
+    check_layers([layer for each in chosen for layer in each.layers], form)
+    check_functions([path for each in chosen for path in each.functions])
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StorageError(f"{out} is not empty", "choose a new folder")
     beside = out.absolute().parent
@@ -139,7 +144,17 @@ def _written(
                 packages=[*packages, f"{name}.libraries"],
             )
         )
-    (whole / "README.md").write_text(template("readme.md").render(**metadata))
+    layers = [layer.rpartition(".")[2] for each in chosen for layer in each.layers]
+    dtypes = [words["dtype"] for each in kernels for words in each["inputs"] if "float" in words["dtype"]]
+    (whole / "README.md").write_text(
+        template("readme.md").render(
+            **metadata,
+            form=form,
+            layer=(layers or ["LAYER"])[0],
+            functions=[layer.lower() for layer in layers],
+            dtype=(dtypes or ["float32"])[0],
+        )
+    )
     return metadata
 
 
@@ -192,13 +207,8 @@ def _for_framework(chosen: Sequence[PackagedKernel], name: str, form: Format) ->
     """Return the framework's module for the kernels that replace layers; the others are plain functions."""
     named: dict[str, list[str]] = {}
     for each in chosen:
-        if each.layer and "." not in each.layer:
-            raise UsageError(
-                f"invalid --layer {each.layer}: its module is missing",
-                "use --layer torchtitan.models.common.nn_modules.RMSNorm, for example",
-            )
-        if each.layer:
-            named.setdefault(each.layer, []).append(each.name)
+        for layer in each.layers:
+            named.setdefault(layer, []).append(each.name)
     classes = [layer.rpartition(".")[2] for layer in named]
     if twice := [name for name in classes if classes.count(name) > 1]:
         raise UsageError(f"two layers have the name {twice[0]}", "export each into a separate package")
@@ -249,23 +259,30 @@ def _kernel(
     (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source) + _ARGUMENTS)
     _keep(examined.libraries, libraries, functions)
     backward = _backward(chosen, examined, folder, libraries, functions)
-    if unknown := sorted(set(chosen.names or {}) - set(examined.parameters)):
+    if unknown := sorted({name for each in chosen.layers.values() for name in each} - {*examined.parameters}):
         raise UsageError(
             f"{winner.task.id} has no parameter {', '.join(unknown)}",
             f"it has {', '.join(examined.parameters) or 'none'}",
+        )
+    if chosen.functions and examined.parameters:
+        raise UsageError(
+            f"{winner.task.id} has parameters, which {chosen.functions[0]} cannot have",
+            "give a task whose forward takes all tensors",
         )
     content = [p.read_bytes() for p in sorted(folder.glob("*.py"))]
     digest = hashlib.sha256(b"\0".join([*content, json.dumps(examined.inputs).encode()])).hexdigest()[:12]
     speedup = winner.evaluation.speedup.eager if winner.evaluation.speedup else None
     words = {
         "name": chosen.name,
-        "layer": chosen.layer,
+        "layers": chosen.layers,
+        "functions": chosen.functions,
         "operator": f"{chosen.name}_{digest}",
-        "parameters": {name: (chosen.names or {}).get(name, name) for name in examined.parameters},
+        "parameters": examined.parameters,
         "inputs": examined.inputs,
         "weights": examined.weights,
         "outputs": examined.outputs,
         "rows": examined.rows,
+        "flops": examined.flops,
         "backward": backward,
         "no_gradient": examined.no_gradient,
         "under_autocast": examined.under_autocast,
@@ -295,13 +312,8 @@ def _backward(
     if not examined.gradients:
         return None
     saves: list[dict[str, Any]] = []
-    if not chosen.backward:
-        gradient = best(examined, "saved")
-        text = template("backward.py").render(
-            kernel=chosen.name, note=NOTES[gradient["way"]], takes=gradient["takes"], lines=gradient["lines"]
-        )
-        (folder / "backward.py").write_text(text)
-    else:
+    gradient: Mapping[str, Any] = best(examined, "saved")
+    if chosen.backward:
         gradient, own, training = _chosen_gradient(chosen, examined)
         # A sum's gradient is what came in, of which operators make a copy where they must.
         _embedded(own, folder / "backward.py", libraries, functions, fresh=False)
@@ -311,8 +323,19 @@ def _backward(
             file.write_text(file.read_text() + _ARGUMENTS)
             for name, each in zip(gradient["saves"], made[len(examined.outputs) :], strict=True):
                 saves.append({**each, "name": name})
-    way = "kernel" if chosen.backward else gradient["way"]
-    return {"way": way, "takes": gradient["takes"], "uses": gradient["uses"], "saves": saves}
+    lines, takes = gradient["lines"], gradient["takes"]
+    text = template("backward.py").render(
+        kernel=chosen.name, note=NOTES[gradient["way"]], takes=takes, lines=masked(lines)
+    )
+    (folder / ("partial_backward.py" if chosen.backward else "backward.py")).write_text(text)
+    return {
+        "way": "kernel" if chosen.backward else gradient["way"],
+        "takes": takes,
+        "uses": gradient["uses"],
+        "saves": saves,
+        "products": products(lines, gradient["products"]),
+        "needs": needs_of(lines, gradient["uses"]),
+    }
 
 
 def _chosen_gradient(

@@ -2,19 +2,21 @@
 
 It is tried on random numbers: with the layer's own weights in both modes, and with others, since its own may
 all be zero; on small numbers, where an epsilon shows, and on large ones, where a clamp does. So are its
-gradients.
+gradients. What bf16 and fp16 would hide shows in float32, with which such layers are tried, too.
 """
 
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
 import torch
 from torch import nn
 
+from .accuracy import first_excess, is_half, widened
 from .envelope import Argument, contiguous
 from .kernel import DropInKernel
 from .parts import is_machinery, other_setting, place_of, stock, tensor_at
@@ -34,11 +36,12 @@ def differs(kernel: DropInKernel, layer: nn.Module, names: Sequence[str]) -> str
         weights = [tensor_at(*place_of(layer, name)) for name in names]
         inputs = [each.like(generator) for each in kernel.inputs]
         right = kernel.by_reference(*(each.clone() for each in (*inputs, *weights)))
+        exact = kernel.by_reference(*(widened(each, _wide(each.dtype)) for each in (*inputs, *weights)))
         for mode in (False, True):
             layer.train(mode)
             when = f"in {'training' if mode else 'evaluation'} mode"
             try:
-                why = _in_this_mode(kernel, layer, inputs, right)
+                why = _in_this_mode(kernel, layer, inputs, right, exact)
             except Exception as error:  # noqa: BLE001 - it is the model's code
                 return f"it cannot be called with the kernel's inputs ({_said(error)})"
             if why:
@@ -46,8 +49,13 @@ def differs(kernel: DropInKernel, layer: nn.Module, names: Sequence[str]) -> str
         return _with_other_weights(kernel, layer, names, generator)
 
 
-def _in_this_mode(kernel: DropInKernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any) -> str:
-    """Describe how the layer differs with its own weights in its current mode; "" if it does not."""
+def _in_this_mode(
+    kernel: DropInKernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any, exact: Any
+) -> str:
+    """Describe how the layer differs with its own weights in its current mode; "" if it does not.
+
+    `right`: what the reference computes; `exact`: the same, in float32 instead of bf16 or fp16.
+    """
     drawn, before = _drawn(layer), [(each, each.clone()) for each in layer.buffers()]
     runs, kept = [], []
     for _ in range(2):
@@ -60,12 +68,10 @@ def _in_this_mode(kernel: DropInKernel, layer: nn.Module, inputs: Sequence[torch
         return "draws random numbers, as a dropout does"
     if form := _other_form(kernel, runs[0]):
         return f"returns {form}, unlike the kernel"
-    for found, wanted, what in (
-        (runs[1], runs[0], "is not deterministic"),
-        (runs[0], right, "computes something other than the kernel's reference"),
-    ):
-        if worst := _unlike(found, wanted):
-            return f"{what} ({worst})"
+    if worst := _unlike(runs[1], runs[0]):
+        return f"is not deterministic ({worst})"
+    if worst := _other_result(runs[0], right, exact):
+        return f"computes something other than the kernel's reference ({worst})"
     for (module, first), (_, second) in zip(*kept, strict=False):
         settings = ((name, value) for name, value in first.items() if not is_machinery(name))
         if name := other_setting(second, settings):
@@ -88,11 +94,10 @@ def _with_other_weights(
 ) -> str:
     """Describe how the layer or its gradients differ with other weights; "" if they do not."""
     places, count = [place_of(layer, name) for name in names], len(kernel.inputs)
+    vary = [n in module._parameters and tensor_at(module, n).is_floating_point() for module, n in places]
+    _widen(layer)
     own = [tensor_at(*place) for place in places]
-    vary = [
-        n in module._parameters and each.is_floating_point()
-        for (module, n), each in zip(places, own, strict=True)
-    ]
+    arguments = [replace(each, dtype=_wide(each.dtype)) for each in kernel.arguments]
 
     def call(*tensors: torch.Tensor) -> Any:
         for (module, name), tensor, varies in zip(places, tensors[count:], vary, strict=True):
@@ -102,10 +107,10 @@ def _with_other_weights(
 
     for scale in _SCALES:
         numbers = f"on numbers of about {scale:g} it"
-        inputs = [_scaled(each.like(generator), scale) for each in kernel.inputs]
+        inputs = [_scaled(each.like(generator), scale) for each in arguments[:count]]
         weights = [
             _weight(argument, scale, generator) if varies else each
-            for argument, each, varies in zip(kernel.weights, own, vary, strict=True)
+            for argument, each, varies in zip(arguments[count:], own, vary, strict=True)
         ]
         right = _all(kernel.by_reference(*inputs, *weights))
         if not all(each.isfinite().all() for each in right):
@@ -135,7 +140,7 @@ def _other_gradients(
     generator: torch.Generator,
 ) -> str:
     """Describe how the wanted gradients differ, if the layer detaches something, say; "" if they do not."""
-    to = [_normal(each.shape, each.dtype, generator) for each in kernel.outputs]
+    to = [_normal(each.shape, _wide(each.dtype), generator) for each in kernel.outputs]
     right = _gradients(kernel.by_reference, given, wanted, to)
     try:
         found = _gradients(call, given, wanted, to)
@@ -199,8 +204,7 @@ def _rounding(dtype: torch.dtype) -> float:
     """Return the tolerance of outputs relative to the largest, for sums in another order."""
     if not dtype.is_floating_point:
         return 0.0
-    eps = torch.finfo(dtype).eps
-    return 4 * eps if eps > 1e-5 else 100 * eps
+    return 100 * torch.finfo(dtype).eps
 
 
 def _largest(tensor: torch.Tensor) -> float:
@@ -221,6 +225,25 @@ def _other_form(kernel: DropInKernel, found: Any) -> str:
         if made.stride() != output.strides and not contiguous(output):
             return f"strides {made.stride()}"
     return ""
+
+
+def _other_result(found: Any, right: Any, exact: Any) -> str:
+    """Describe how far a layer's result is from the reference's; "" if they are close for their dtype."""
+    half = any(is_half(each.dtype) for each in _all(right))
+    return first_excess(found, right, exact) if half else _unlike(found, right)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if is_half(dtype) else dtype
+
+
+def _widen(layer: nn.Module) -> None:
+    """Make parameters and buffers in half precision float32; they are put back in the end."""
+    for module in layer.modules():
+        for held in (module._parameters, module._buffers):
+            for name, each in held.items():
+                if each is not None and is_half(each.dtype):
+                    held[name] = each.float()
 
 
 def _unlike(found: Any, wanted: Any) -> str:

@@ -5,16 +5,17 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import torch
 
+from .backward import BackwardCode
 from .envelope import Argument, check_of
+from .loaded import Loaded, holder_of
 from .operators import (
     Compute,
     Gradients,
-    Tensors,
+    counted,
     define,
     differentiable,
     existing,
@@ -23,6 +24,7 @@ from .operators import (
     trained_by,
     unseen,
 )
+from .parts import classes_of, stock_class
 from .state import guarded, verified
 
 _LOG = logging.getLogger(__name__.partition(".")[0])
@@ -41,10 +43,13 @@ class DropInKernel:
         `here`: the reason it cannot run here at all.
         """
         self.words = words
-        self._module = module
+        self.key = self._module = module
         self.name: str = words["name"]
-        self.layer: str = words["layer"]  # the class that it stands in for; "" for none
-        self.parameters: dict[str, str] = words["parameters"]  # of the reference -> of the layer
+        self.layers: dict[str, dict[str, str]] = words[
+            "layers"
+        ]  # classes that it stands in for, see names_in
+        self.functions: list[str] = words["functions"]  # that it stands in for, as module.name
+        self.parameters: list[str] = words["parameters"]  # names in the reference
         self.inputs = [Argument.read(each) for each in words["inputs"]]
         self.weights = [Argument.read(each) for each in words["weights"]]
         self.outputs = [Argument.read(each) for each in words["outputs"]]
@@ -57,6 +62,9 @@ class DropInKernel:
         with verified(), torch.random.fork_rng(devices=[]):
             self.reference = import_module(f"{module}.reference")
             self._model = self.reference.Model(*self.reference.get_init_inputs())
+            for name, weight in zip(self.parameters, self.weights, strict=True):
+                held, key = holder_of(self._model, name)
+                held[key].data = held[key].data.to(weight.dtype)  # of the precision it was verified in
         self._slower = frozenset(words["slower"])  # modes in which layers compute themselves, see `pays`
         self._said: set[str] = set()
         self._lock = threading.RLock()
@@ -76,6 +84,12 @@ class DropInKernel:
     def arguments(self) -> list[Argument]:
         return [*self.inputs, *self.weights]
 
+    def names_in(self, layer: torch.nn.Module) -> list[str]:
+        """Return the parameters' names in a layer, of which each class may have others."""
+        kind = stock_class(layer)
+        renamed = next((self.layers[each] for each in classes_of(kind) if each in self.layers), {})
+        return [renamed.get(name, name) for name in self.parameters]
+
     def __call__(self, *tensors: torch.Tensor) -> Any:
         fits, why = self.check(*tensors)
         if fits:
@@ -88,13 +102,8 @@ class DropInKernel:
         return self.by_reference(*tensors)
 
     def run(self, *tensors: torch.Tensor) -> Any:
-        """Compute what `operator` does, calling the operator itself only if observed, since that takes time.
-
-        Transforms of torch.func get the reference: operators with an autograd of their own take none.
-        """
+        """Compute what `operator` does; it is called itself only if observed, since that takes time."""
         if not unseen():
-            if torch._C._are_functorch_transforms_active():
-                return self.by_reference(*tensors)
             return self.operator(*tensors)
         if self.trainable and torch.is_grad_enabled():
             for each in tensors:
@@ -170,16 +179,17 @@ class DropInKernel:
         known = existing(name)
         self._compute = self._loaded(f"{module}.kernel")
         self.operator = known or define(name, self.arguments, self.outputs, self._compute)
+        counted(name, lambda *_: int(words["flops"]))
         if not (backward := words["backward"]):
             return
-        compute = Loaded(import_module(f"{module}.backward"), [], 0)
+        compute = BackwardCode(module, backward)
         wanted = [each for each in self.arguments if each.dtype.is_floating_point]
         saves = [Argument.read(each) for each in backward["saves"]]
         forms = {each.name: each for each in (*self.arguments, *self.outputs, *saves)}
         uses = [forms[use] for use in backward["uses"]]
         grads = [each.packed() for each in self.outputs if each.dtype.is_floating_point]
         operator = existing(f"{name}_backward") or define(
-            f"{name}_backward", [*grads, *uses], wanted, compute
+            f"{name}_backward", [*grads, *uses], wanted, compute, masked=True
         )
         gradients = Gradients(operator, compute, uses, self.arguments, self.outputs, saves)
         forward = self._loaded(f"{module}.training") if saves else self._compute
@@ -193,50 +203,15 @@ class DropInKernel:
             else:
                 gradients.register(name)
         self.training = existing(f"{name}_training")
+        counted(f"{name}_training", lambda *_: int(words["flops"]))
+        counted(f"{name}_backward", lambda *given: compute.flops(given[-1]))
 
     def _loaded(self, module: str) -> Compute:
-        loaded = Loaded(import_module(module), list(self.parameters), len(self.inputs))
+        loaded = Loaded(import_module(module), self.parameters, len(self.inputs))
         return guarded(loaded) if self.under_autocast else loaded
-
-
-class Loaded:
-    """`ModelNew` of a file, called with weights that are passed to each call."""
-
-    def __init__(self, module: ModuleType, weights: Sequence[str], inputs: int) -> None:
-        arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
-        model = module.ModelNew(*arguments)
-        self._forward = model.forward
-        self._inputs = inputs if weights else None
-        self._places = [(*_place(model, name), inputs + place) for place, name in enumerate(weights)]
-        self._lock = threading.Lock()
-        for holder, name, _ in self._places:
-            holder[name] = None
-
-    def __call__(self, *tensors: torch.Tensor) -> Tensors:
-        with self._lock:  # threads must not compute with each other's weights
-            try:
-                for holder, name, place in self._places:
-                    holder[name] = tensors[place]
-                found = self._forward(*tensors[: self._inputs])
-            finally:  # else they would live as long as the package
-                for holder, name, _ in self._places:
-                    holder[name] = None
-        found = found if type(found) is tuple else (found,)
-        for each in found:
-            if each._is_view():  # of what was made without autograd, and could not be written into
-                return tuple(each.detach() for each in found)
-        return found
 
 
 def _known(package: str, name: str) -> DropInKernel:
     """Return the kernel of a package, for unpickling."""
     found: DropInKernel = import_module(package).KERNELS[name]
     return found
-
-
-def _place(model: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:
-    """Return the dictionary that holds a parameter or buffer, and its key, for cheap replacement."""
-    path, _, own = name.rpartition(".")
-    holder = model.get_submodule(path)
-    kept: dict[str, Any] = holder._parameters if own in holder._parameters else holder._buffers
-    return kept, own

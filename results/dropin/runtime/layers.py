@@ -4,8 +4,9 @@
 what the kernel was made for, it computes as before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, Signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,8 +37,8 @@ def layers_of(kernels: Sequence[DropInKernel]) -> SimpleNamespace:
     """Return a class for each layer that a kernel replaces, by its bare name."""
     named: dict[str, list[DropInKernel]] = {}
     for kernel in kernels:
-        if kernel.layer:
-            named.setdefault(kernel.layer.rpartition(".")[2], []).append(kernel)
+        for layer in kernel.layers:
+            named.setdefault(layer.rpartition(".")[2], []).append(kernel)
     return SimpleNamespace(**{name: _layer(name, mine) for name, mine in named.items()})
 
 
@@ -56,11 +57,16 @@ def kernelized(model: nn.Module) -> Report:
 
 def _layer(name: str, kernels: Sequence[DropInKernel]) -> type[nn.Module]:
     """Create a stateless class with a forward of as many arguments as the kernels have inputs."""
-    taken = ", ".join(f"x{place}" for place in range(len(kernels[0].inputs)))
-    values: dict[str, Any] = {"call": _call, "kernels": tuple(kernels)}
-    exec(f"def forward(self, {taken}): return call(self, kernels, ({taken},))", values)
+
+    def forward(self: nn.Module, *inputs: Any, **named: Any) -> Any:
+        return _call(self, tuple(kernels), inputs, named)
+
+    taken = ["self", *(f"x{place}" for place in range(len(kernels[0].inputs)))]
+    forward.__signature__ = Signature(  # type: ignore[attr-defined] # which kernelize compares, but for names
+        [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in taken]
+    )
     own = {
-        "forward": values["forward"],
+        "forward": forward,
         "has_backward": all(kernel.trainable for kernel in kernels),
         "can_torch_compile": True,
         "__doc__": f"`{name}` by {', '.join(kernel.name for kernel in kernels)}.",
@@ -68,11 +74,13 @@ def _layer(name: str, kernels: Sequence[DropInKernel]) -> type[nn.Module]:
     return type(name, (nn.Module,), own)
 
 
-def _call(layer: nn.Module, kernels: Sequence[DropInKernel], inputs: Sequence[torch.Tensor]) -> Any:
+def _call(
+    layer: nn.Module, kernels: Sequence[DropInKernel], inputs: Sequence[Any], named: Mapping[str, Any]
+) -> Any:
     chosen: _Chosen | None = vars(layer).get(_CHOSEN)
     if chosen is None:
         if torch.compiler.is_compiling():  # nothing is called to be looked at while a graph is traced
-            return stock(layer)(*inputs)
+            return stock(layer)(*inputs, **named)
         reasons = [why_not(kernel, layer) for kernel in kernels]
         fit = [kernel for kernel, reason in zip(kernels, reasons, strict=True) if not reason]
         for kernel, reason in zip(kernels, reasons, strict=True):
@@ -80,4 +88,4 @@ def _call(layer: nn.Module, kernels: Sequence[DropInKernel], inputs: Sequence[to
                 kernel.say(reason)
         remember(layer, fit)
         chosen = vars(layer)[_CHOSEN] = _Chosen(fit, reasons)
-    return computed(layer, chosen.kernels, inputs)
+    return computed(layer, chosen.kernels, inputs, named)

@@ -5,13 +5,21 @@ transform or profiler: `unseen`) the kernels are called without them, see `diffe
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from itertools import compress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch.compiler import is_compiling
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from .envelope import Argument
 from .state import guarded
 
+if TYPE_CHECKING:
+    from .backward import BackwardCode
+
+_modes, _is_profiled = torch._C._len_torch_dispatch_stack, torch.autograd._profiler_enabled
+_transforms = torch._C._are_functorch_transforms_active
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 Compute: TypeAlias = Callable[..., Tensors]
 _LIBRARIES: dict[str, torch.library.Library] = {}
@@ -24,45 +32,74 @@ def existing(name: str) -> Any | None:
     return found.default if found is not None else None
 
 
-def define(name: str, takes: Sequence[Argument], outputs: Sequence[Argument], compute: Compute) -> Any:
+def define(
+    name: str,
+    takes: Sequence[Argument],
+    outputs: Sequence[Argument],
+    compute: Callable[..., Any],
+    masked: bool = False,
+) -> Any:
     """Define the operator `namespace::function` of such tensors, on the CPU.
 
     `name`: contains a hash of what it computes, so that a name is never reused. `compute` returns as many
     tensors as there are `outputs`; those that alias others are copied. The operator raises ValueError for
-    tensors of another shape or dtype, and copies those with other strides.
+    tensors of another shape or dtype, and copies those with other strides. `masked`: it also takes a list of
+    which outputs are wanted; others are empty, and tensors that are not needed then may be None.
     """
     namespace, _, function = name.partition("::")
     library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
-    one = len(outputs) == 1
-    given = ", ".join(f"Tensor a{place}" for place in range(len(takes)))
-    returned = "Tensor" if one else f"({', '.join('Tensor' for _ in outputs)})"
-    library.define(f"{function}({given}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
+    given = [f"Tensor{'?' if masked else ''} a{place}" for place in range(len(takes))]
+    given += ["bool[] wanted"] if masked else []
+    returned = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
+    library.define(f"{function}({', '.join(given)}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
     compute = guarded(compute)
 
-    def called(*tensors: torch.Tensor) -> Any:
-        tensors = tuple(form.conformed(each) for form, each in zip(takes, tensors, strict=True))
-        return only(_apart(compute(*tensors), tensors))
+    def called(*given: Any) -> Any:
+        pairs = zip(takes, given, strict=False)
+        tensors = [None if each is None else form.conformed(each) for form, each in pairs]
+        made = compute(*tensors, *given[len(takes) :])
+        return only(_apart([given[0].new_empty(0) if each is None else each for each in made], tensors))
 
     library.impl(function, called, "CPU")
 
-    def fake(*tensors: torch.Tensor) -> Any:
-        return only(tuple(tensors[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype) for o in outputs))
+    def fake(*given: Any) -> Any:
+        wanted = given[-1] if masked else [True] * len(outputs)
+        return only(
+            tuple(
+                given[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype)
+                if computed
+                else given[0].new_empty(0)
+                for o, computed in zip(outputs, wanted, strict=True)
+            )
+        )
 
     torch.library.register_fake(name, fake, lib=library)
     return existing(name)
 
 
+def counted(name: str, flops: Callable[..., int]) -> None:
+    """Register the FLOPs of an operator, if there is one, with torch's counter.
+
+    Counted are the products of the stock layer, not what the kernel computes again.
+    """
+    operator = existing(name)
+    if operator is not None and operator._overloadpacket not in flop_registry:
+
+        def formula(*given: Any, **_: Any) -> int:
+            return flops(*given)
+
+        register_flop_formula(operator._overloadpacket, get_raw=True)(formula)
+
+
 def unseen() -> bool:
-    """Return True if nothing observes operators now, so that their code may be called directly."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch.autograd._profiler_enabled()
-    )
+    """Return True if nothing observes operators now, so that their code may be called directly.
+
+    Transforms of torch.func do, too: calls under them are outside the envelope, see `state`.
+    """
+    return not (is_compiling() or _modes() or _is_profiled())
 
 
-def _plain(tensors: Sequence[torch.Tensor]) -> bool:
+def _plain(tensors: Sequence[torch.Tensor | None]) -> bool:
     """Return True if all are plain tensors; a gradient in transit from another rank is not."""
     for each in tensors:  # noqa: SIM110 - quicker than a generator
         if type(each) is not torch.Tensor:
@@ -76,27 +113,39 @@ class Gradients:
     def __init__(
         self,
         operator: Any,
-        compute: Compute,
+        code: "BackwardCode",
         uses: Sequence[Argument],
         inputs: Sequence[Argument],
         outputs: Sequence[Argument],
         saves: Sequence[Argument] = (),
     ) -> None:
-        """Create the autograd of `operator`, the backward, which calls `compute`.
+        """Create the autograd of `operator`, the backward, which calls `code`.
 
         `uses`: its arguments after the outputs' gradients: inputs, outputs and what the forward `saves` after
         those, by their names. It returns a gradient for each floating input, in order.
         """
-        self._operator, self._compute = operator, guarded(compute)
+        self._operator, self._compute, self._needed = operator, guarded(code), code.needed
         self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
         places = {each.name: place for place, each in enumerate((*inputs, *outputs, *saves))}
         self._uses, self._forms = [places[use.name] for use in uses], uses
         self._floating = [each.dtype.is_floating_point for each in inputs]
         self._all_floating = all(each.dtype.is_floating_point for each in outputs)
+        self._plans: dict[tuple[bool, ...], list[int | None]] = {}  # places of what is kept
+
+    def _wanted(self, ctx: Any) -> list[bool]:
+        """Return which gradients are wanted, of the floating inputs."""
+        return list(compress(ctx.needs_input_grad, self._floating))
+
+    def _plan(self, ctx: Any) -> list[int | None]:
+        needed = self._needed(self._wanted(ctx))
+        plan = [place if needs else None for place, needs in zip(self._uses, needed, strict=True)]
+        self._plans[ctx.needs_input_grad] = plan
+        return plan
 
     def keep(self, ctx: Any, inputs: Tensors, output: Any) -> None:
         given = (*inputs, *(output if isinstance(output, tuple) else (output,)))
-        ctx.save_for_backward(*(given[place] for place in self._uses))
+        plan = self._plans.get(ctx.needs_input_grad) or self._plan(ctx)
+        ctx.save_for_backward(*[None if place is None else given[place] for place in plan])
         if self._saves or not self._all_floating:
             made = given[self._inputs : len(given) - self._saves]
             saved = given[len(given) - self._saves :]
@@ -105,21 +154,27 @@ class Gradients:
             ctx.set_materialize_grads(False)
 
     def of(self, ctx: Any, *grads: torch.Tensor | None) -> Any:
-        """Compute the gradients; incoming ones are made contiguous."""
-        wanted = []
+        """Compute the gradients that are wanted; incoming ones are made contiguous."""
+        came = next(each for each in grads if each is not None)
+        given: list[torch.Tensor | None] = []
         for grad, output in zip(grads, self._outputs, strict=False):
             if output.dtype.is_floating_point:
                 if grad is None:
-                    grad = ctx.saved_tensors[0].new_zeros(output.shape, dtype=output.dtype)
-                wanted.append(grad.resolve_neg().contiguous())
-        saved = ctx.saved_tensors  # through hooks, which may have laid them out again
-        given = (*wanted, *(form.conformed(each) for form, each in zip(self._forms, saved, strict=True)))
-        if torch.is_grad_enabled() or not unseen() or not _plain(wanted):
-            found = self._operator(*given)
+                    grad = came.new_zeros(output.shape, dtype=output.dtype)
+                given.append(grad.resolve_neg().contiguous())
+        direct = not torch.is_grad_enabled() and unseen() and not _transforms() and _plain(given)
+        for form, each in zip(self._forms, ctx.saved_tensors, strict=True):
+            # Hooks may have laid them out again.
+            given.append(None if each is None else form.conformed(each))
+        wanted = self._wanted(ctx)
+        if direct:
+            found = self._compute(*given, wanted)
         else:
-            found = self._compute(*given)
-        left = iter(found if isinstance(found, tuple) else (found,))
-        return tuple(next(left) if each else None for each in self._floating)
+            made = self._operator(*given, wanted)
+            made = made if isinstance(made, tuple) else (made,)
+            found = [each if needs else None for each, needs in zip(made, wanted, strict=True)]
+        left = iter(found)
+        return tuple(next(left) if floating else None for floating in self._floating)
 
     def register(self, name: str) -> None:
         """Register this autograd for the operator `name`."""
@@ -158,9 +213,17 @@ def trained_by(name: str, training: Any, returned: int) -> None:
     _LIBRARIES[name.partition("::")[0]].impl(name.partition("::")[2], of, "Autograd")
 
 
-def _apart(made: Tensors, given: Tensors) -> Tensors:
+def detached(made: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return tensors that may be written into, which views of what was made without autograd may not."""
+    for each in made:
+        if each is not None and each._is_view():
+            return tuple(None if each is None else each.detach() for each in made)
+    return made
+
+
+def _apart(made: Sequence[torch.Tensor], given: Sequence[torch.Tensor | None]) -> Tensors:
     """Return each tensor with memory of its own, as operators promise: a gradient may alias another."""
-    seen = {each.untyped_storage().data_ptr() for each in given}
+    seen = {each.untyped_storage().data_ptr() for each in given if each is not None}
     found = []
     for each in made:
         place = each.untyped_storage().data_ptr()

@@ -5,6 +5,7 @@ or a hook on one, would have no effect: then the layer's own forward has to comp
 """
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
+
+from .usage import Calls
 
 STOCK = "_kernelwright_stock"  # on a class that is a drop-in itself: the class that it stands in for
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -66,10 +69,12 @@ class Part(NamedTuple):
 class LayerSnapshot:
     """Snapshot of a layer's parts. A deep copy of the layer has a copy of it for its own modules."""
 
-    def __init__(self, layer: nn.Module, names: Sequence[Sequence[str]]) -> None:
+    def __init__(self, layer: nn.Module, names: Sequence[Sequence[str]], kernels: Sequence[Any] = ()) -> None:
         """Record the parts of `layer`; `names`: the parameters and buffers that each kernel takes."""
+        self.kernels, self.calls = tuple(kernels), Calls()
         self._all = tuple(_part(path, module) for path, module in layer.named_modules())
         self._inner = len(self._all) > 1
+        self.takes = positional(stock_class(layer).forward)[1:]  # names of forward's arguments
         self._places = tuple(tuple(place_of(layer, name) for name in each) for each in names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LayerSnapshot":
@@ -201,6 +206,21 @@ def stock(layer: nn.Module) -> Callable[..., Any]:
 def stock_class(layer: nn.Module) -> Any:
     """Return the class whose forward is the layer's own."""
     return getattr(type(layer), STOCK, type(layer))
+
+
+def classes_of(kind: Any) -> tuple[str, str]:
+    """Return a class's names: in full, and its bare one."""
+    return f"{kind.__module__}.{kind.__qualname__}", kind.__qualname__
+
+
+def positional(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the arguments that can be given by position; none if they cannot be told."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(each.name for each in parameters if each.kind in kinds)
 
 
 def place_of(layer: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -17,6 +17,7 @@ from torch.utils._device import DeviceContext
 
 _DTYPE = torch.float32
 _autocast, _default_dtype = torch.is_autocast_enabled, torch.get_default_dtype
+_transforms = torch._C._are_functorch_transforms_active
 _functions_are_seen = torch._C._len_torch_function_stack  # by modes, of which a default device is one
 
 
@@ -35,6 +36,8 @@ def foreign_but_for_autocast() -> str:
             return "a TorchFunctionMode is on, which may change what torch computes"
         if devices and devices[-1] != "cpu":  # the innermost decides
             return "torch's default device is not the CPU"
+    if _transforms():  # of which operators with an autograd of their own take none
+        return "a transform of torch.func is on"
     if forward_ad._current_level >= 0:  # kernels have no tangents
         return "forward-mode derivatives are taken"
     if is_tracing():  # which would see what is allocated, not what is computed

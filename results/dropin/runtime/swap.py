@@ -1,19 +1,32 @@
 """Insertion of kernels into a model and their removal, with a report of what was replaced and why."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
 
-import torch
 from torch import nn
 
+from . import functions
 from .alike import differs
 from .kernel import DropInKernel
-from .parts import STOCK, LayerSnapshot, hooked, stock, stock_class
+from .parts import STOCK, LayerSnapshot, classes_of, hooked, stock, stock_class
+from .usage import ReplacedCalls, usage_of
 
-__all__ = ["STOCK", "apply", "computed", "fitting", "put", "remember", "remove", "stock", "why_not"]
+__all__ = [
+    "STOCK",
+    "ReplacedCalls",
+    "apply",
+    "computed",
+    "fitting",
+    "put",
+    "remember",
+    "remove",
+    "report",
+    "stock",
+    "why_not",
+]
 
 NONE: Mapping[str, Any] = {}
 _MARK = "_kernelwright_drop_in"  # on a layer: which package computes it, by which kernels
@@ -34,15 +47,18 @@ class ConflictError(DropInError):
 
 @dataclass
 class Report:
-    """Replaced and left layers, by their name in the model."""
+    """Replaced and left layers, by their name in the model, and functions, by their module's."""
 
     replaced: dict[str, str] = field(default_factory=dict)  # -> the kernels that compute them
     left: dict[str, str] = field(default_factory=dict)  # of the same class, not replaced -> why
+    elsewhere: dict[str, list[str]] = field(default_factory=dict)  # function -> other names, not replaced
 
     def __str__(self) -> str:
         lines = [f"{len(self.replaced)} replaced, {len(self.left)} left"]
         lines += [f"  {name}: {kernels}" for name, kernels in self.replaced.items()]
         lines += [f"  {name} is left: {why}" for name, why in self.left.items()]
+        for name, others in self.elsewhere.items():
+            lines.append(f"  {name} is itself under other names: {', '.join(others)}")
         return "\n".join(lines)
 
 
@@ -53,6 +69,7 @@ def apply(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> Re
     random numbers, in training as in evaluation mode, match the kernel's; otherwise it stays, with the reason
     in the report. The layer's own forward computes outside the envelope, and once the layer has changed: a
     submodule replaced, hooked or set otherwise. Layers built from this package's specs are reported, too.
+    Functions are replaced in their modules, for all models, if these are imported.
     Raises ConflictError if another package computes such a layer, NothingReplacedError if none is replaced.
     The model is then unchanged.
     """
@@ -60,11 +77,14 @@ def apply(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> Re
     chosen: list[tuple[nn.Module, list[DropInKernel]]] = []
     outgrown: list[nn.Module] = []  # what was put in may be called by a forward that was put over it
     for name, layer in model.named_modules():
-        mine = [kernel for kernel in kernels if kernel.layer and kernel.layer in _classes(layer)]
+        mine = [kernel for kernel in kernels if _is_for(kernel, type(layer))]
         holder, by = vars(layer).get(_MARK, ("", ""))
         if not mine:
             if holder == package:
                 report.replaced[name] = by
+            elif base := next((each for each in type(layer).__mro__[1:] if _any_is_for(kernels, each)), None):
+                own, of = type(layer).__qualname__, base.__qualname__
+                report.left[name] = f"{own} is a subclass of {of}: export the kernel with --layer {own}, too"
             continue
         if holder not in ("", package):
             raise ConflictError(f"{name} is already computed by {holder}: call its remove(model) first")
@@ -80,10 +100,12 @@ def apply(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> Re
             if changed and holder:
                 outgrown.append(layer)
             report.left[name] = "; ".join(dict.fromkeys(reasons.values()))
+    patches, left = functions.patched(kernels, package)
+    report.left |= left
+    report.replaced |= {each.path: each.kernel.name for each in patches}
     if not report.replaced:
-        wanted = (
-            ", ".join(dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)) or "no class at all"
-        )
+        names = (name for kernel in kernels for name in (*kernel.layers, *kernel.functions))
+        wanted = ", ".join(dict.fromkeys(names)) or "no class at all"
         why = "\n".join(f"  {name}: {reason}" for name, reason in report.left.items())
         raise NothingReplacedError(
             f"{package} replaces nothing here: it has kernels for {wanted}"
@@ -93,6 +115,9 @@ def apply(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> Re
         put(layer, fit, package)
     for layer in outgrown:
         _forget(layer)
+    for patch in patches:
+        if others := functions.put(patch):
+            report.elsewhere[patch.path] = others
     return report
 
 
@@ -107,7 +132,7 @@ def put(layer: nn.Module, kernels: Sequence[DropInKernel], package: str) -> None
 
 def remember(layer: nn.Module, kernels: Sequence[DropInKernel]) -> LayerSnapshot:
     """Record the layer's parts, with which it was found to compute as these kernels do."""
-    parts = LayerSnapshot(layer, [tuple(kernel.parameters.values()) for kernel in kernels])
+    parts = LayerSnapshot(layer, [kernel.names_in(layer) for kernel in kernels], kernels)
     setattr(layer, _PARTS, parts)
     return parts
 
@@ -142,11 +167,12 @@ def _names(kernels: Sequence[DropInKernel]) -> str:
     return ", ".join(kernel.name for kernel in kernels)
 
 
-def _classes(layer: nn.Module) -> Iterator[str]:
-    """Yield the layer's class, in full and by its bare name."""
-    found = type(layer)
-    yield f"{found.__module__}.{found.__qualname__}"
-    yield found.__qualname__
+def _is_for(kernel: DropInKernel, kind: type) -> bool:
+    return any(each in kernel.layers for each in classes_of(kind))
+
+
+def _any_is_for(kernels: Sequence[DropInKernel], kind: type) -> bool:
+    return any(_is_for(kernel, kind) for kernel in kernels)
 
 
 def why_not(kernel: DropInKernel, layer: nn.Module) -> str:
@@ -156,7 +182,7 @@ def why_not(kernel: DropInKernel, layer: nn.Module) -> str:
     if (count := _required(stock(layer))) > len(kernel.inputs):
         return f"its forward takes {count} inputs, the kernel {len(kernel.inputs)}"
     held = dict(layer.named_parameters()) | dict(layer.named_buffers())
-    wanted = dict(zip(kernel.parameters.values(), kernel.weights, strict=True))
+    wanted = dict(zip(kernel.names_in(layer), kernel.weights, strict=True))
     if extra := sorted(set(held) - set(wanted)):
         return f"it has {', '.join(extra)}, which the kernel does not take"
     for name, argument in wanted.items():
@@ -203,20 +229,38 @@ def computed(
     """Compute a call of `layer` by the first kernel whose envelope it is in, or by its own forward."""
     parts: LayerSnapshot = vars(layer).get(_PARTS) or remember(layer, kernels)
     if not (why := parts.changed()):
+        given = _by_place(inputs, named, parts.takes) if named else inputs
         for place, kernel in enumerate(kernels):
-            if named or len(inputs) != len(kernel.inputs):
-                why = f"it was not called with {len(kernel.inputs)} positional tensors"
+            if given is None or len(given) != len(kernel.inputs):
+                why = f"it was not called with {len(kernel.inputs)} tensors"
                 continue
-            tensors = (*inputs, *parts.held(place))
+            tensors = (*given, *parts.held(place))
             gains, why = kernel.pays(tensors)
             if not gains:
                 continue
             fits, why = kernel.check(*tensors)
             if fits:
+                parts.calls.add(kernel)
                 return kernel.run(*tensors)
             made, why = kernel.by_parts(why, *tensors)
             if not why:
+                parts.calls.add(kernel)
                 return made
-    if kernels and not torch.compiler.is_compiling():
-        kernels[-1].say(why)
+    if kernels:
+        parts.calls.add(kernels[-1], why)
     return stock_class(layer).forward(layer, *inputs, **named)  # not bound first, for torch.compile
+
+
+def report(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> ReplacedCalls:
+    """Return how often kernels computed the model's layers since they were replaced."""
+    usage = usage_of(model, kernels, _PARTS)
+    usage.layers |= {each.path: each.calls for each in functions.put_in(kernels, package)}
+    return usage
+
+
+def _by_place(inputs: Sequence[Any], named: Mapping[str, Any], takes: Sequence[str]) -> Sequence[Any] | None:
+    """Return the arguments of a call by their place, None if some have none."""
+    rest = takes[len(inputs) : len(inputs) + len(named)]
+    if len(rest) < len(named) or any(name not in named for name in rest):
+        return None
+    return (*inputs, *[named[name] for name in rest])

@@ -8,10 +8,12 @@ import ctypes
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from .kernel import DropInKernel
 
@@ -33,7 +35,7 @@ def keep_memory() -> None:
 
 
 def timed(kernel: DropInKernel) -> dict[str, dict[str, float]]:
-    """Return medians over alternating blocks, in µs: of the reference and of the drop-in, and their ratio."""
+    """Return medians over alternating blocks, in µs, of both, their ratio, and peak memory."""
     stock = kernel.stock()
     inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
     own = dict(stock.named_parameters()) | dict(stock.named_buffers())
@@ -86,7 +88,26 @@ def inside(
 
 def versus(reference: Call, drop_in: Call) -> dict[str, float]:
     medians = alternately({"reference_us": reference, "drop_in_us": drop_in})
-    return {**medians, "speedup": medians["reference_us"] / medians["drop_in_us"]}
+    return {
+        **medians,
+        "speedup": medians["reference_us"] / medians["drop_in_us"],
+        "reference_peak_bytes": peak_bytes(reference),
+        "drop_in_peak_bytes": peak_bytes(drop_in),
+    }
+
+
+def peak_bytes(call: Call) -> int:
+    """Return the most memory that tensors allocated in a call hold at one time.
+
+    A kernel's own C++ allocations, if it has any, are not among them. A profiler looks on, so drop-ins are
+    called as operators, which copy what is laid out otherwise.
+    """
+    call()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        call()
+    events = seen.profiler.kineto_results.events()
+    changes = sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]")
+    return max(accumulate((change for _, change in changes), initial=0))
 
 
 def alternately(calls: Mapping[str, Call]) -> dict[str, float]:

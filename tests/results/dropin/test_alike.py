@@ -73,8 +73,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("exported") / "package"
     mlp = MLP.replace("class Model(", "class ModelNew(")
     chosen = [
-        PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"}),
-        PackagedKernel("mlp", winner(MLP, mlp, "mlp"), layer="MLP"),
+        PackagedKernel("rms_norm", NORM, layers={"Norm": {"weight": "scale"}}),
+        PackagedKernel("mlp", winner(MLP, mlp, "mlp"), layers={"MLP": {}}),
     ]
     write(chosen, out, "fused", measure=False)
 

@@ -1,5 +1,6 @@
 """The gradient of a task as a task, and its kernel as the backward of a package."""
 
+import doctest
 import inspect
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.sources import input_domains
+from kernelwright.results.dropin import masking
 from kernelwright.results.dropin.cli import _by_kernel
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import PackagedKernel, write
@@ -133,7 +135,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
         winner(source, f"{source}\n\nModelNew = Model\n", name)
         for source, name in ((GATED, "gated"), (gradient, "gradient"), (forward, "forward"))
     )
-    chosen = [PackagedKernel("gated", itself, layer="Gated", backward=[training, backward])]
+    chosen = [PackagedKernel("gated", itself, layers={"Gated": {}}, backward=[training, backward])]
     written = write(chosen, tmp_path / "out", "fused", measure=True)
     saved = written["kernels"][0]["backward"]["saves"]
     assert [each["shape"] for each in saved] == [[8, 1], [8, 1], [8, 32]]
@@ -152,6 +154,16 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
                 kernel.operator(*given)
             names = {each.name for each in seen.events()}
             assert any("_training" in name for name in names) == grad, names
+        counts = []
+        for frozen in (False, True):  # the kernel computes all gradients; ATen calls only those of inputs
+            for each in given[2:]:
+                each.requires_grad_(not frozen)
+            made = kernel(*given)[0].sum()
+            with torch.profiler.profile() as seen:
+                made.backward()
+            counts.append(sum(each.name == "aten::mm" for each in seen.events()))
+            torch.testing.assert_close(given[0].grad, wanted[0] * (1 + frozen))
+        assert counts == [4, 2], counts
     """
     python(tmp_path / "out", "-c", textwrap.dedent(used))
     with pytest.raises(UsageError, match="takes tensors that no kernel of file:gated saves"):
@@ -223,3 +235,7 @@ def test_the_gradients_of_all_kernels_from_one_run() -> None:
     assert _by_kernel(["mlp:runs/b"], ["norm", "mlp"], "--backward", True) == {"norm": [], "mlp": ["runs/b"]}
     with pytest.raises(UsageError, match="--backward is given twice for mlp"):
         _by_kernel(["mlp:runs/b", "runs/gradients"], ["norm", "mlp"], "--backward", True)
+
+
+def test_the_example_of_a_masked_gradient() -> None:
+    assert doctest.testmod(masking) == (0, 2)

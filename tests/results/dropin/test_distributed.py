@@ -89,7 +89,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a package `fused` of a norm for parts of (4, 16, 64)."""
     out = tmp_path_factory.mktemp("exported") / "package"
     write(
-        [PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"})],
+        [PackagedKernel("rms_norm", NORM, layers={"Norm": {"weight": "scale"}})],
         out,
         "fused",
         measure=False,

@@ -49,6 +49,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert set(measured) == {"forward", "forward, compiled", "training", "training, compiled"}
     for found in measured.values():
         assert found["speedup"] == pytest.approx(found["reference_us"] / found["drop_in_us"])
+    # Of 8 x 32 numbers: two outputs and a sum; the drop-in needs no sum.
+    peaks = [measured["forward"][f"{each}_peak_bytes"] for each in ("reference", "drop_in")]
+    assert peaks == [3 * 1024, 2 * 1024]
     again = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True)
     assert again.returncode == 2 and "is not empty — choose a new folder" in again.stderr
     every = [*command[:5], "--all", "--out", str(tmp_path / "all"), "--no-measure"]
@@ -64,7 +67,7 @@ def test_the_command(tmp_path: Path) -> None:
     words = ["--layer", "sigmoids:models.Block", "--licence", "MIT", "--json"]
     done = subprocess.run([*every, *words], capture_output=True, text=True)
     (kernel,) = json.loads(done.stdout)["metadata"]["kernels"]
-    assert kernel["layer"] == "models.Block" and kernel["provenance"]["licence"] == "MIT"
+    assert kernel["layers"] == {"models.Block": {}} and kernel["provenance"]["licence"] == "MIT"
 
 
 WHOLE = """
@@ -103,7 +106,7 @@ def get_init_inputs():
 
 @pytest.mark.slow
 def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
-    chosen = [PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
+    chosen = [PackagedKernel("rms_norm", NORM, layers={"Norm": {"weight": "scale"}})]
     task = Task(id="file:block", level=3, source=WHOLE)
     found = write(chosen, tmp_path / "out", "fused", measure=False, inside=task)["measured_inside"]
     assert found["task"] == "file:block"
@@ -123,7 +126,7 @@ def test_layers_compute_themselves_where_that_was_faster(
     speedups = {"forward": 2.0, "forward, compiled": 0.9, "training": 0.5, "training, compiled": 1.0}
     found = {mode: {"speedup": speedup} for mode, speedup in speedups.items()}
     monkeypatch.setattr("kernelwright.results.dropin.package._measured", lambda *_: {"rms_norm": found})
-    chosen = [PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
+    chosen = [PackagedKernel("rms_norm", NORM, layers={"Norm": {"weight": "scale"}})]
     written = write(chosen, tmp_path / "out", "fused", where_faster=True)
     assert written["kernels"][0]["slower"] == ["forward, compiled", "training"]
     used = """

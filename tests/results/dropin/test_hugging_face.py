@@ -45,7 +45,7 @@ package = get_local_kernel(HERE)
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("hub") / "fused_norm"
-    chosen = [PackagedKernel("rms_norm", NORM, layer="LlamaRMSNorm")]
+    chosen = [PackagedKernel("rms_norm", NORM, layers={"LlamaRMSNorm": {}})]
     write(chosen, out, "fused_norm", Format.hf, measure=False)
     return out
 
@@ -69,6 +69,10 @@ assert len(report.replaced) == 5 and not report.left, report
 with torch.profiler.profile() as profile:
     dropped(input_ids=tokens)
 assert sum(e.count for e in profile.key_averages() if e.key.startswith("fused_norm::rms_norm")) == 5
+x = torch.randn(4, 16, 64)
+torch.testing.assert_close(dropped.model.norm(hidden_states=x), plain.model.norm(x))
+calls = package.report(dropped).layers["model.norm"]
+assert calls.by_kernel == {"rms_norm": 3} and not calls.by_layer, calls
 """)  # fmt: skip
 
 

@@ -160,7 +160,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], None]:
         made = winner(source, "", name)
         candidate = coder.propose(made.task, [], None)
         assert candidate.language == "cpp"
-        chosen.append(PackagedKernel(name, made.model_copy(update={"candidate": candidate}), layer=layer))
+        chosen.append(
+            PackagedKernel(name, made.model_copy(update={"candidate": candidate}), layers={layer: {}})
+        )
     write(chosen, out, "fused", measure=False)
 
     def call(tests: str) -> None:
@@ -473,6 +475,81 @@ def test_it(trained):
         found.append([*made, more.grad, *(each.grad for each in model.parameters() if trained)])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+""")
+
+
+def test_gradients_that_nobody_wants_cost_no_product(run: Callable[[str], None]) -> None:
+    run("""
+def products_of(function):
+    with torch.profiler.profile() as seen:
+        function()
+    return sum(each.name in ("aten::mm", "aten::addmm") for each in seen.events())
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("of_input", [False, True])
+@pytest.mark.parametrize("trained", ["gate up down", "down", "gate", ""])
+def test_it(trained, of_input, direct, monkeypatch):
+    if direct:  # as where no profiler looks
+        for module in (fused.runtime.operators, fused.runtime.kernel):
+            monkeypatch.setattr(module, "unseen", lambda: True)
+    counts, found = [], []
+    for model in both():
+        for name, each in model.mlp.named_children():
+            each.requires_grad_(name in trained.split())
+        x = X.clone().requires_grad_(of_input)
+        loss = model.mlp(x).square().sum()
+        if not loss.requires_grad:
+            return
+        counts.append(products_of(loss.backward))
+        found.append([x.grad, *(each.grad for each in model.mlp.parameters())])
+    assert counts[0] - counts[1] == 2  # of the forward, which are computed again
+    for ours, theirs in zip(*found):
+        assert (ours is None) == (theirs is None)
+        assert ours is None or torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled():
+    dropped, plain = both()
+    counts = []
+    for model in (dropped, plain):
+        model.mlp.requires_grad_(False)
+        compiled = torch.compile(model.mlp, backend="aot_eager", fullgraph=True)
+        x = X.clone().requires_grad_()
+        counts.append(products_of(compiled(x).square().sum().backward))
+    assert counts[0] - counts[1] == 2
+
+
+@pytest.mark.parametrize("trained", ["x gate_weight up_weight down_weight", "x", "down_weight"])
+@pytest.mark.parametrize("name", ["swiglu", "out", "rms"])
+def test_flops_are_those_of_the_stock_layer(name, trained):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    kernel, counts = fused.KERNELS[name], []
+    for call in (kernel, kernel.by_reference):
+        given = [each.like(torch.Generator()) for each in kernel.arguments]
+        for tensor, each in zip(given, kernel.arguments):
+            tensor.requires_grad_(each.name in trained.split() or name == "out")
+        with FlopCounterMode(display=False) as counter:
+            made = call(*given)
+            if made.requires_grad:
+                made.sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] and (counts[0] > 0) == (name != "rms")
+
+
+def test_what_is_not_needed_is_not_kept():
+    dropped, _ = both()
+    kept = []
+    for each in (dropped.mlp, dropped.mlp.gate, dropped.mlp.up):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+            dropped.mlp(X)
+        kept.append(sum(sizes))
+        each.requires_grad_(False)
+        dropped.mlp.down.requires_grad_(True)
+    weight = dropped.mlp.down.weight.numel()
+    assert kept[0] == 3 * weight + X.numel() and kept[1] == kept[2] == kept[0] - weight
 """)
 
 

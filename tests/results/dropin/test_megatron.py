@@ -80,7 +80,9 @@ import fused.megatron
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("megatron") / "package"
-    write([PackagedKernel("rms_norm", NORM, layer=LAYER)], out, "fused", Format.megatron, measure=False)
+    write(
+        [PackagedKernel("rms_norm", NORM, layers={LAYER: {}})], out, "fused", Format.megatron, measure=False
+    )
     return out
 
 
@@ -172,10 +174,15 @@ else:
 @pytest.mark.slow
 def test_layers_without_their_module_or_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="its module is missing"):
-        write([PackagedKernel("rms_norm", NORM, layer="Norm")], tmp_path / "out", "fused", Format.megatron)
+        write(
+            [PackagedKernel("rms_norm", NORM, layers={"Norm": {}})],
+            tmp_path / "out",
+            "fused",
+            Format.megatron,
+        )
     chosen = [
-        PackagedKernel("one", NORM, layer="first.Norm"),
-        PackagedKernel("other", NORM, layer="second.Norm"),
+        PackagedKernel("one", NORM, layers={"first.Norm": {}}),
+        PackagedKernel("other", NORM, layers={"second.Norm": {}}),
     ]
     with pytest.raises(UsageError, match="two layers have the name Norm"):
         write(chosen, tmp_path / "out", "fused", Format.megatron)

@@ -22,7 +22,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a package of two kernels, `fused`."""
     out = tmp_path_factory.mktemp("exported") / "package"
     chosen = [
-        PackagedKernel("rms_norm", NORM, layer="Norm", names={"weight": "scale"}),
+        PackagedKernel("rms_norm", NORM, layers={"Norm": {"weight": "scale"}}),
         PackagedKernel("sigmoids", SIGMOIDS),
     ]
     write(chosen, out, "fused", measure=False)
@@ -356,7 +356,7 @@ def test_operators_take_no_other_shapes():
     x, grad = torch.randn(4, 16, 64), torch.randn(1, 64)
     backward = getattr(torch.ops.fused, fused.rms_norm.words["operator"] + "_backward")
     with pytest.raises(ValueError, match="the kernel was verified for"):
-        backward(grad, x, scale)
+        backward(grad, x, scale, [True, True])
 """)
 
 

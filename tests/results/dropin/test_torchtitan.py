@@ -106,7 +106,7 @@ def trained(*options):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("torchtitan") / "package"
-    chosen = [PackagedKernel("rms_norm", NORM, layer="torchtitan.models.common.nn_modules.RMSNorm")]
+    chosen = [PackagedKernel("rms_norm", NORM, layers={"torchtitan.models.common.nn_modules.RMSNorm": {}})]
     write(chosen, out, "fused", Format.torchtitan, measure=False)
     return out
 

@@ -1,0 +1,47 @@
+"""Code of a backward, which computes only those gradients that are wanted: frozen weights cost nothing."""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from .loaded import Loaded
+from .operators import detached
+
+
+class BackwardCode:
+    """A function of the outputs' gradients, of saved tensors, and of a list of which gradients are wanted.
+
+    A kernel computes all of them. It does not where ATen calls compute those that are wanted with fewer
+    products; saved tensors that those do not need may be None.
+    """
+
+    def __init__(self, module: str, words: Mapping[str, Any]) -> None:
+        """Load the backward of the kernel in `module`; `words`: what metadata.json says of it."""
+        kernel = words["way"] == "kernel"
+        self._kernel = Loaded(import_module(f"{module}.backward"), [], 0) if kernel else None
+        file = "partial_backward" if kernel else "backward"
+        self._partial = import_module(f"{module}.{file}").ModelNew().forward
+        self._products: list[tuple[list[int], int]] = words["products"]  # gradients that need it, FLOPs
+        self._needs: list[list[int]] = words["needs"]  # which gradients need each saved tensor
+
+    def needed(self, wanted: Sequence[bool]) -> list[bool]:
+        """Return which of the tensors that can be saved are needed for these gradients."""
+        whole = self._by_kernel(wanted)
+        return [whole or any(wanted[place] for place in each) for each in self._needs]
+
+    def flops(self, wanted: Sequence[bool]) -> int:
+        """Return the FLOPs of the stock layer's products for these gradients."""
+        return sum(flops for each, flops in self._products if any(wanted[place] for place in each))
+
+    def __call__(self, *given: Any) -> tuple[torch.Tensor | None, ...]:
+        *tensors, wanted = given
+        if self._kernel is not None and self._by_kernel(wanted):
+            return self._kernel(*tensors)
+        return detached(self._partial(*tensors, wanted))
+
+    def _by_kernel(self, wanted: Sequence[bool]) -> bool:
+        if self._kernel is None:
+            return False
+        return all(wanted) or all(any(wanted[place] for place in each) for each, _ in self._products)
