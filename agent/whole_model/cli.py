@@ -22,7 +22,7 @@ from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.optimize import (
     TASKS,
-    Optimization,
+    ModelOptimization,
 )
 from kernelwright.agent.whole_model.records import ExtractedPart, ModelExtract
 from kernelwright.agent.whole_model.report import markdown
@@ -118,7 +118,7 @@ def extract_tasks(config: ExtractConfig) -> int:
     out, step = config.output.out, config.step
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists already", "give the name of a new folder")
-    found = Optimization(step.model, step.train, out, step.most_calls, say=lambda text: None).parts()
+    found = ModelOptimization(step.model, step.train, out, step.most_calls, say=lambda text: None).parts()
     if config.output.as_json:
         typer.echo(found.model_dump_json())
     else:
@@ -136,7 +136,7 @@ def optimize(config: OptimizeConfig) -> int:
     """
     step, out = config.step, config.output.out
     console = Console(stderr=True, highlight=False)
-    work = Optimization(
+    work = ModelOptimization(
         step.model,
         step.train,
         out,

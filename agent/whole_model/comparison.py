@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kernelwright.agent.whole_model.model_name import ModelName
-from kernelwright.agent.whole_model.records import Deviation, StepComparison, StepTimes
+from kernelwright.agent.whole_model.records import ResultDeviation, StepComparison, StepTimes
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
@@ -90,9 +90,9 @@ class StepPair(AbstractContextManager["StepPair"]):
         stock, drop_in = (int(self._ask("peak", side=side)["bytes"]) for side in _SIDES)
         return stock, drop_in
 
-    def deviations(self) -> tuple[Deviation, ...]:
+    def deviations(self) -> tuple[ResultDeviation, ...]:
         """Return how far outputs, or the loss and gradients, are from those in float64."""
-        return tuple(Deviation(**each) for each in self._ask("deviations")["deviations"])
+        return tuple(ResultDeviation(**each) for each in self._ask("deviations")["deviations"])
 
     def _seconds(self, side: str, compiled: bool, steps: int) -> float:
         began = time.perf_counter()

@@ -42,8 +42,8 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Optimization:
-    """Optimization of one model, in a folder; progress messages go to `say`."""
+class ModelOptimization:
+    """ModelOptimization of one model, in a folder; progress messages go to `say`."""
 
     model: ModelName
     trains: bool

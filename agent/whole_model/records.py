@@ -52,7 +52,7 @@ class StepTimes(Record):
     speedup: Interval
 
 
-class Deviation(Record):
+class ResultDeviation(Record):
     """Distance of a result from that in float64, by the largest number in it."""
 
     name: str  # "loss", "gradient of NAME", "output 0"
@@ -67,11 +67,11 @@ class StepComparison(Record):
     compiled: StepTimes | None
     stock_peak_bytes: int
     drop_in_peak_bytes: int
-    deviations: tuple[Deviation, ...]
+    deviations: tuple[ResultDeviation, ...]
 
 
 class PartResult(Record):
-    """What the kernel of a part gains in the whole step."""
+    """Result of a part: its kernel alone in the whole step."""
 
     part: str
     task: str

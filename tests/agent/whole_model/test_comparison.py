@@ -7,7 +7,7 @@ import pytest
 
 from kernelwright.agent.whole_model.comparison import StepPair
 from kernelwright.agent.whole_model.model_name import ModelName
-from kernelwright.agent.whole_model.records import Deviation
+from kernelwright.agent.whole_model.records import ResultDeviation
 from kernelwright.kernelbench.errors import UsageError
 
 MODEL = """
@@ -79,7 +79,7 @@ def test_the_same_step_is_not_faster(pair: StepPair, folder: Path) -> None:
     assert 0.8 < found.median < 1.25
 
 
-def worst(pair: StepPair) -> Deviation:
+def worst(pair: StepPair) -> ResultDeviation:
     found = pair.deviations()
     assert [each.name for each in found][:2] == ["loss", "gradient of 0.weight"] and len(found) == 5
     return max(found, key=lambda each: each.drop_in_error)

@@ -9,9 +9,9 @@ import pytest
 
 from kernelwright.agent.whole_model.optimize import read
 from kernelwright.agent.whole_model.records import (
-    Deviation,
     ModelResult,
     PartResult,
+    ResultDeviation,
     StepComparison,
     StepTimes,
 )
@@ -27,8 +27,8 @@ COMPARISON = StepComparison(
     stock_peak_bytes=3 << 20,
     drop_in_peak_bytes=2 << 20,
     deviations=(
-        Deviation(name="loss", stock_error=1e-7, drop_in_error=1e-7),
-        Deviation(name="gradient of w", stock_error=1e-7, drop_in_error=3e-7),
+        ResultDeviation(name="loss", stock_error=1e-7, drop_in_error=1e-7),
+        ResultDeviation(name="gradient of w", stock_error=1e-7, drop_in_error=3e-7),
     ),
 )
 KEPT = PartResult(part="Norm", task="01_norm.py", places=("a", "b"), package="kernels_norm", replaced=2, alone=TIMES, kept=True)  # fmt: skip
