@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
-from tests.agent.builtin.test_free_sizes import BATCH, OF_ROWS, RMS, WEIGHTS
 from tests.helpers.builtin.chips import build_launches
 from tests.helpers.builtin.free import free_kernels, free_source, hold
+from tests.helpers.builtin.free_tasks import BATCH, OF_ROWS, RMS, WEIGHTS
 from tests.helpers.installed import require
 
 require("triton")
