@@ -156,7 +156,7 @@ def _show(found: ModelExtract, out: Path) -> None:
     console = Console(highlight=False)
     kind = "forward and backward" if found.trains else "forward"
     console.print(
-        f"{found.model}: {found.seconds * 1e3:.3g} ms a step ({kind}); products and attention take "
+        f"{found.model}: {found.seconds:.3g} s a step ({kind}); products and attention take "
         f"{found.products_s / found.profiled_s:.0%} of its operators' time"
     )
     if not found.parts:

@@ -9,7 +9,7 @@ import pytest
 from kernelwright.kernelbench.errors import TaskError, UsageError
 from kernelwright.kernelbench.records import Size, Task
 from kernelwright.kernelbench.sources import resolve, task_of_text
-from tests.kernelbench.sources.conftest import task_text
+from tests.helpers.task_text import task_text
 
 Write = Callable[..., Path]
 WORKLOAD = """length = 128

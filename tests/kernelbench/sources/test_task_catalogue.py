@@ -7,7 +7,7 @@ import pytest
 
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.sources import Listing, catalogue
-from tests.kernelbench.sources.conftest import task_text
+from tests.helpers.task_text import task_text
 
 Write = Callable[..., Path]
 
