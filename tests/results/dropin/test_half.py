@@ -17,8 +17,8 @@ from kernelwright.results.dropin.runtime import accuracy
 from kernelwright.results.dropin.runtime.accuracy import excess
 from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin.exporting import python, winner
+from tests.helpers.dropin.layer_tasks import MLP
 from tests.helpers.dropin.small_kernels import changed
-from tests.results.dropin.test_in_training import MLP
 
 pytestmark = pytest.mark.builds
 
