@@ -22,6 +22,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.timing.statistics import interval
 from kernelwright.kernelbench.machine import cache_folder, usable_cpus
+from kernelwright.kernelbench.modules.worker import refused
 
 _TIMEOUT_S = 1800.0
 _BLOCK_S = 0.1  # of a block of steps, about
@@ -129,4 +130,4 @@ def serve(channel: Channel) -> None:
         try:
             channel.send_json(answers[what](**asked))
         except KernelwrightError as error:
-            channel.send_json({"message": error.message, "fix": error.fix})
+            channel.send_json(refused(error))

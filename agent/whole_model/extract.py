@@ -1,7 +1,6 @@
 """Extraction of tasks from a model, in a sandboxed worker: the model's code never runs in this process."""
 
 import itertools
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -9,12 +8,9 @@ from typing import TYPE_CHECKING
 
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.records import ExtractedPart, ModelExtract
-from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
+from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
-from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelwright.kernelbench.evaluator.protocol import Limits
-from kernelwright.kernelbench.machine import cache_folder, usable_cpus
+from kernelwright.kernelbench.modules.worker import ask_worker, refused
 
 if TYPE_CHECKING:
     from kernelwright.agent.whole_model.parts import ModelPart
@@ -28,19 +24,8 @@ def extract(model: ModelName, trains: bool, most_calls: int) -> tuple[ModelExtra
     Raises UsageError, MissingPrerequisite.
     """
     request = {"model": model.to_json(), "trains": trains, "most_calls": most_calls}
-    with (
-        WorkerPool(threads=usable_cpus(), cache=cache_folder(), limits=Limits()) as pool,
-        pool.start("oracle", f"{__name__}:serve") as worker,
-    ):
-        try:
-            answer = json.loads(worker.request(request, _TIMEOUT_S))
-        except (WorkerDied, WorkerTimeout) as error:
-            raise UsageError(
-                f"{model} ended the process that ran it: {error}", "try a smaller batch or fewer layers"
-            ) from None
-    if "message" in answer:
-        kind = MissingPrerequisite if answer["missing"] else UsageError
-        raise kind(answer["message"], answer["fix"])
+    fix = "try a smaller batch or fewer layers"
+    answer = ask_worker(f"{__name__}:serve", request, str(model), fix, _TIMEOUT_S)
     return ModelExtract.model_validate(answer["extract"]), answer["sources"]
 
 
@@ -59,6 +44,7 @@ def serve(channel: Channel) -> None:
         names = _file_names(parts)
         extract = ModelExtract(
             model=str(model),
+            words=model.words,
             trains=step.trains,
             seconds=surveyed.seconds,
             profiled_s=total.seconds,
@@ -69,8 +55,7 @@ def serve(channel: Channel) -> None:
         sources = {name: part.source for part, name in zip(parts, names, strict=True) if part.source}
         channel.send_json({"extract": extract.model_dump(mode="json"), "sources": sources})
     except KernelwrightError as error:
-        missing = isinstance(error, MissingPrerequisite)
-        channel.send_json({"message": error.message, "fix": error.fix, "missing": missing})
+        channel.send_json(refused(error))
 
 
 def _file_names(parts: "Sequence[ModelPart]") -> list[str]:

@@ -43,6 +43,11 @@ class ModelName:
     def __str__(self) -> str:
         return f"{self.where}:{self.name}"
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options that it was named with."""
+        return (*(f"--input {each}" for each in self.inputs), *(f"--init {each}" for each in self.init))
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -1,4 +1,4 @@
-"""From a model to a faster model: parts, kernels for them, those that pay in the whole, the whole's gain.
+"""Optimization of a whole model: its parts, kernels for them, those that pay in the whole, the whole's gain.
 
 Its folder: `parts.json` and `tasks/` as of `extract`; `run/`, a run of these tasks; `packages/`, a package
 for each kernel; `comparison.json`, `report.md`; and `package/`, with the kernels that were kept. What is
@@ -25,7 +25,7 @@ from kernelwright.agent.whole_model.records import (
 )
 from kernelwright.agent.whole_model.report import markdown
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.kernelbench.records import Record, Task
+from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
@@ -37,7 +37,7 @@ PACKAGE, REPORT = "package", "report.md"
 _GRADIENT, _FORWARD = "_gradient.py", "_training.py"
 _LEAST_GAIN = 1.0  # lower bound of a part's speedup of the whole step, above which it is kept
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=ModelExtract | ModelResult)
 Say = Callable[[str], None]
 
 
@@ -54,7 +54,7 @@ class ModelOptimization:
 
     def run(self, config: RunConfig, command: str) -> ModelResult:
         """Do all of it. Raises UsageError, MissingPrerequisite, StorageError."""
-        known = read(self.out / RESULT, ModelResult)
+        known = self._known(RESULT, ModelResult)
         if known is not None:
             return known
         parts = self.parts()
@@ -71,7 +71,7 @@ class ModelOptimization:
 
     def parts(self) -> ModelExtract:
         """Return the model's parts, from the folder if they are there."""
-        known = read(self.out / PARTS, ModelExtract)
+        known = self._known(PARTS, ModelExtract)
         if known is not None:
             return known
         self.say(f"running a step of {self.model}")
@@ -79,6 +79,15 @@ class ModelOptimization:
         for name, source in sources.items():
             self._write(self.out / TASKS / name, source)
         self._write(self.out / PARTS, found.model_dump_json(indent=2) + "\n")
+        return found
+
+    def _known(self, name: str, kind: type[R]) -> R | None:
+        """Return what the folder has of this model. Raises UsageError for a folder of another."""
+        found = read(self.out / name, kind)
+        own = str(self.model), self.model.words, self.trains
+        if found is not None and (found.model, found.words, found.trains) != own:
+            given = [found.model, *["--train"] * found.trains, *found.words]
+            raise UsageError(f"{self.out} is of {' '.join(given)}", "give another --out")
         return found
 
     def _tasks_of(self, part: ExtractedPart) -> list[Path]:
@@ -135,24 +144,21 @@ class ModelOptimization:
 
     def _each_alone(self, results: Sequence[PartResult]) -> list[PartResult]:
         """Time the step with one package at a time; those that pay are kept."""
-        found = []
-        with StepPair(self.model, self.trains) as pair:
-            for result in results:
-                if not result.package:
-                    found.append(result)
-                    continue
-                try:
-                    replaced = pair.put_in([self.out / PACKAGES / result.package])
-                    times = pair.times(compiled=False)
-                except UsageError as error:
-                    found.append(result.model_copy(update={"reason": error.message}))
-                    continue
-                kept = times.speedup.low > _LEAST_GAIN
-                reason = "" if kept else "the step is not faster with it, by its whole interval"
-                update = {"replaced": len(replaced), "alone": times, "kept": kept, "reason": reason}
-                found.append(result.model_copy(update=update))
-                self.say(f"{result.part}: {len(replaced)} replaced, {with_bounds(times.speedup)}")
-        return found
+        return [self._alone(result) if result.package else result for result in results]
+
+    def _alone(self, result: PartResult) -> PartResult:
+        """Time the step with one package, in a worker of its own, for it may end that."""
+        try:
+            with StepPair(self.model, self.trains) as pair:
+                replaced = pair.put_in([self.out / PACKAGES / result.package])
+                times = pair.times(compiled=False)
+        except UsageError as error:
+            return result.model_copy(update={"reason": error.message})
+        self.say(f"{result.part}: {len(replaced)} replaced, {with_bounds(times.speedup)}")
+        kept = times.speedup.low > _LEAST_GAIN
+        reason = "" if kept else "the step is not faster with it, by its whole interval"
+        update = {"replaced": len(replaced), "alone": times, "kept": kept, "reason": reason}
+        return result.model_copy(update=update)
 
     def _whole(self, parts: ModelExtract, results: Sequence[PartResult]) -> ModelResult:
         """Compare the model with all that is kept, and write the package and the result."""
@@ -168,7 +174,11 @@ class ModelOptimization:
                 kernels = [self._kernel(by_task[each.task], self._winner(each.task)) for each in kept]
                 write(kernels, self.out / PACKAGE, f"{self._slug}_kernels", measure=False)
         result = ModelResult(
-            model=str(self.model), trains=self.trains, parts=tuple(results), comparison=comparison
+            model=str(self.model),
+            words=self.model.words,
+            trains=self.trains,
+            parts=tuple(results),
+            comparison=comparison,
         )
         self._write(self.out / REPORT, markdown(result, self.out))
         self._write(self.out / RESULT, result.model_dump_json(indent=2) + "\n")

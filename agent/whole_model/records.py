@@ -36,6 +36,7 @@ class ModelExtract(Record):
     """Result of `extract`: the time of a model's step and its parts. Shares of parts are of `profiled_s`."""
 
     model: str
+    words: tuple[str, ...] = ()  # --input and --init of it
     trains: bool
     seconds: float  # of a step
     profiled_s: float  # of its operators, under the profiler
@@ -87,6 +88,7 @@ class ModelResult(Record):
     """Result of `optimize`: the kernels that pay, and the step with all of these."""
 
     model: str
+    words: tuple[str, ...] = ()  # --input and --init of it
     trains: bool
     parts: tuple[PartResult, ...]
     comparison: StepComparison | None  # None if no kernel is kept

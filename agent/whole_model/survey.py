@@ -4,7 +4,7 @@ Operators are timed by torch.profiler, each without those that it calls. An oper
 counts for the part whose forward operator it belongs to, by autograd's sequence numbers. What a part keeps
 for the backward pass is counted by hooks of saved tensors, each storage once, weights left out.
 
-Under the profiler an operator takes a few microseconds longer, so shares are those of large operators.
+The profiler adds to each operator, so the shares of small ones are too large.
 """
 
 from collections import Counter

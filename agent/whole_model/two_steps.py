@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.step import ModelStep
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.modules.call_graph import said
 
 _SEED = 0  # before each forward call whose results are compared: dropout
 
@@ -40,9 +41,7 @@ class TwoSteps:
                 package = importlib.import_module(folder.name)
                 replaced |= package.apply(model).replaced
             except Exception as error:
-                raise UsageError(
-                    f"{folder.name} cannot be put in: {str(error).splitlines()[0]}", "leave it out"
-                ) from error
+                raise UsageError(f"{folder.name} cannot be put in: {said(error)}", "leave it out") from error
         self._steps["drop_in"] = replace(self._steps["stock"], model=model)
         self._compiled = {}
         return {"replaced": replaced}

@@ -5,8 +5,9 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -47,20 +48,33 @@ def write_in_worker(
         "init": list(init),
         "folder": str(folder.resolve()),
     }
+    answer = ask_worker(f"{__name__}:serve", request, full, "try smaller sizes", _TIMEOUT_S)
+    return str(answer["source"])
+
+
+def ask_worker(entry: str, request: dict[str, Any], name: str, fix: str, timeout_s: float) -> dict[str, Any]:
+    """Return what a worker answers about the module `name`. Raises UsageError, MissingPrerequisite.
+
+    `entry` sends a JSON object, or what `refused` makes of an error; `fix`: of a process that ends.
+    """
     with (
         WorkerPool(threads=usable_cpus(), cache=cache_folder(), limits=Limits()) as pool,
-        pool.start("oracle", f"{__name__}:serve") as worker,
+        pool.start("oracle", entry) as worker,
     ):
         try:
-            answer = json.loads(worker.request(request, _TIMEOUT_S))
+            answer: dict[str, Any] = json.loads(worker.request(request, timeout_s))
         except (WorkerDied, WorkerTimeout) as error:
-            raise UsageError(
-                f"{full} ended the process that imported it: {error}", "try smaller sizes"
-            ) from None
-    if "source" in answer:
-        return str(answer["source"])
-    kind = MissingPrerequisite if answer["missing"] else UsageError
-    raise kind(answer["message"], answer["fix"])
+            raise UsageError(f"{name} ended the process that ran it: {error}", fix) from None
+    if "message" in answer:
+        kind = MissingPrerequisite if answer["missing"] else UsageError
+        raise kind(answer["message"], answer["fix"])
+    return answer
+
+
+def refused(error: KernelwrightError) -> dict[str, Any]:
+    """Return an error as a worker's answer."""
+    missing = isinstance(error, MissingPrerequisite)
+    return {"message": error.message, "fix": error.fix, "missing": missing}
 
 
 def serve(channel: Channel) -> None:
@@ -71,7 +85,7 @@ def serve(channel: Channel) -> None:
     from kernelwright.kernelbench.modules.writing import task_source
 
     message, _ = channel.receive_json()
-    answer: dict[str, str | bool]
+    answer: dict[str, Any]
     folder = Path(message["folder"])
     try:
         os.chdir(folder)
@@ -79,13 +93,8 @@ def serve(channel: Channel) -> None:
         function = locate(message["where"], message["name"], message["init"], specs, folder)
         given = draw(specs)
         answer = {"source": task_source(trace_call(function, given.args, given.kwargs), given.codes)}
-    except (UsageError, MissingPrerequisite) as error:
-        missing = isinstance(error, MissingPrerequisite)
-        answer = {"message": error.message, "fix": error.fix, "missing": missing}
+    except KernelwrightError as error:
+        answer = refused(error)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        answer = {
-            "message": f"{message['name']} fails: {said(error)}",
-            "fix": "try it in Python",
-            "missing": False,
-        }
+        answer = refused(UsageError(f"{message['name']} fails: {said(error)}", "try it in Python"))
     channel.send_json(answer)

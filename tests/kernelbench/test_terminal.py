@@ -1,4 +1,4 @@
-"""What `kernelwright evaluate` prints of a task of several sizes."""
+"""Output of `kernelwright evaluate` for a task of several sizes."""
 
 import pytest
 

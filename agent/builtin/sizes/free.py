@@ -159,7 +159,7 @@ def _grid(sizes: Mapping[str, int], taken: Set[int]) -> Grid:
 
 
 def _numbers(graph: Graph) -> set[int]:
-    """Numbers that shapes hold, which no size is to equal by chance."""
+    """Return the numbers in shapes and strides, which no size may equal coincidentally."""
     metas = graph.metas().values()
     return {int(size) for meta in metas for size in (*meta.shape, *meta.strides) if not is_free(size)}
 

@@ -87,7 +87,7 @@ def at(form: T, point: Mapping[str, int]) -> T:
 
 
 class _Rebuilding:
-    """A form that is put together anew from several, number by number."""
+    """Builder of one form from several, number by number."""
 
     def __init__(self, number: Callable[[Sequence[int], str], int]) -> None:
         self.number = number
@@ -172,7 +172,7 @@ def value_of(terms: Terms, point: Mapping[str, int]) -> int:
 
 
 def primes(begin: int, taken: Set[int] = frozenset()) -> Iterator[int]:
-    """Primes from `begin` on: no size is a multiple of another by chance."""
+    """Yield primes from `begin` on, none of which is a multiple of another."""
     number = max(begin, 2)
     while True:
         if number not in taken and all(number % by for by in range(2, int(number**0.5) + 1)):

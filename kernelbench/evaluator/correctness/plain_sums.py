@@ -41,7 +41,9 @@ class PlainSums(OperatorMode):
         if plain is None or not isinstance(result, torch.Tensor):
             return result
         tensor = args[0]
-        if tensor.dtype is not torch.float32 or result.dtype is not torch.float32 or tensor.numel() > _MOST:
+        if tensor.dtype is not torch.float32 or result.dtype is not torch.float32:
+            return result
+        if not _LONG <= tensor.numel() <= _MOST:
             return result
         dims = _dims(tensor, args[1] if len(args) > 1 else kwargs.get("dim"))
         if math.prod(tensor.shape[dim] for dim in dims) < _LONG:

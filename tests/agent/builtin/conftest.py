@@ -1,10 +1,12 @@
 """What these tests share, whichever process they run in: traces, and standard headers, which are precompiled as
-for builders of an evaluation, for reading them is half of a build."""
+for builders of an evaluation, for reading them is half of a build; and a process that interprets Triton."""
 
 import functools
+import multiprocessing
 import os
 import typing
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
@@ -42,3 +44,13 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("KERNELWRIGHT_HEADERS", str(shared.folder / "headers"))
         patch.setattr(standard, "write_wish", make)
         yield
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[ProcessPoolExecutor]:
+    """A process whose kernels are interpreted."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("TRITON_INTERPRET", "1")
+            executor.submit(os.getpid).result()  # starts it
+        yield executor

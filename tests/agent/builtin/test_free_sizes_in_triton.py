@@ -1,8 +1,5 @@
 """Triton kernels for any sizes: right in the interpreter at several, and built for chips that are not there."""
 
-import multiprocessing
-import os
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -21,16 +18,6 @@ pytestmark = pytest.mark.builds
 
 NAMES = ("rms_norm", "gelu", "softmax", "add_norm", "swiglu", "cross_entropy", "mean_of_all", "sum_of_rows")
 TWO = free_source(RMS, BATCH, WEIGHTS, batch=50, length=40)
-
-
-@pytest.fixture(scope="module")
-def interpreter() -> Iterator[ProcessPoolExecutor]:
-    """A process whose kernels are interpreted."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("TRITON_INTERPRET", "1")
-            executor.submit(os.getpid).result()  # starts it
-        yield executor
 
 
 @pytest.mark.parametrize("name", NAMES)

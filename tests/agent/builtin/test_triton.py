@@ -1,10 +1,8 @@
 """Triton kernels: right in Triton's interpreter, built for chips that are not there, timed where there is a GPU."""
 
 import math
-import multiprocessing
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -62,16 +60,6 @@ SCHEDULES = st.fixed_dictionaries(
         "k1__keep": st.just("off"),
     },
 )
-
-
-@pytest.fixture(scope="module")
-def interpreter() -> Iterator[ProcessPoolExecutor]:
-    """A process whose kernels are interpreted."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("TRITON_INTERPRET", "1")
-            executor.submit(os.getpid).result()  # starts it
-        yield executor
 
 
 def hold(interpreter: ProcessPoolExecutor, text: str, loosely: bool, **schedule: str) -> Candidate:

@@ -201,7 +201,7 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
 def test_a_kernel_has_to_be_right_at_sizes_that_the_model_does_not_know(
     endpoint: FakeEndpoint, tmp_path: Path, home: Path
 ) -> None:
-    """In a run that is killed after its first round, and goes on with the same sizes."""
+    """The run is killed after its first round, and resumed with the same sizes."""
     workload = """rows = 128
 workload = [{"rows": 64, "weight": 9}, {"rows": 1237, "hidden": True}]
 """

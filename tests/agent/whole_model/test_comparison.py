@@ -102,7 +102,7 @@ def test_what_cannot_be_put_in_is_said_in_a_line(pair: StepPair, folder: Path) -
     broken = package(folder, "broken", check="raise RuntimeError('no layer\\nhere')")
     with pytest.raises(UsageError) as raised:
         pair.put_in([broken])
-    assert "broken cannot be put in: no layer" in str(raised.value)
+    assert "broken cannot be put in: RuntimeError: no layer" in str(raised.value)
     pair.put_in([])  # the worker is still there
 
 

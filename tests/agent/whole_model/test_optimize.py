@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.whole_model.optimize import read
+from kernelwright.agent.config import RunConfig
+from kernelwright.agent.whole_model.model_name import ModelName
+from kernelwright.agent.whole_model.optimize import ModelOptimization, read
 from kernelwright.agent.whole_model.records import (
     ModelResult,
     PartResult,
@@ -16,7 +18,7 @@ from kernelwright.agent.whole_model.records import (
     StepTimes,
 )
 from kernelwright.agent.whole_model.report import markdown
-from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Interval
 
 MODELS = Path(__file__).with_name("models.py")
@@ -77,6 +79,20 @@ def test_a_report_tells_the_whole_step_and_each_kernel() -> None:
 def test_without_a_kernel_that_pays_there_is_no_package_to_install() -> None:
     text = markdown(ModelResult(model="m.py:build", trains=False, parts=(), comparison=None), Path("o"))
     assert "there is no package" in text and "pip install" not in text
+
+
+def test_a_folder_of_another_step_is_refused(tmp_path: Path) -> None:
+    found = ModelResult(model="torch.nn:ReLU", trains=True, parts=(), comparison=None)
+    (tmp_path / "comparison.json").write_text(found.model_dump_json())
+
+    def optimized(name: ModelName, trains: bool) -> ModelResult:
+        return ModelOptimization(name, trains, tmp_path, 24).run(RunConfig(), "")
+
+    relu, other = ModelName.of("torch.nn:ReLU"), ModelName.of("torch.nn:ReLU", ["8,8"])
+    assert optimized(relu, True) == found
+    for name, trains in ((relu, False), (other, True), (ModelName.of("torch.nn:GELU"), True)):
+        with pytest.raises(UsageError, match=r"is of torch\.nn:ReLU --train — give another --out"):
+            optimized(name, trains)
 
 
 def test_a_damaged_file_of_the_folder_is_said_with_the_remedy(tmp_path: Path) -> None:

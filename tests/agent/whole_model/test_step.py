@@ -1,4 +1,4 @@
-"""What a step is of: a model, what its builder returned, and how its loss is found."""
+"""Steps of models, of what their builders returned, and how the loss is found."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -42,7 +42,7 @@ def test_forward_and_backward_belong_to_a_place(trained: StepSurvey) -> None:
 
 
 def test_all_of_a_step_is_somewhere(trained: StepSurvey) -> None:
-    """What is with no place of its own, the loss's, is with the model."""
+    """Operators outside of all places, those of a loss, count for the model."""
     own = sum(each.own.seconds for each in trained.places)
     assert own == pytest.approx(trained.profiled_s)
     within = sum(place(trained, f"{kind}.{n}").cost.seconds for kind in ("norms", "mlps") for n in range(4))
@@ -54,7 +54,7 @@ def test_operators_are_counted_once(trained: StepSurvey) -> None:
 
 
 def test_what_is_kept_for_the_backward_pass_is_counted() -> None:
-    """Of a norm: its input, the rsqrt, the scaled input; of rows a number, of elements four bytes each."""
+    """A norm keeps its input and the scaled input, 4 bytes an element, and the rsqrt, 4 bytes a row."""
     x = torch.randn(32, 64, requires_grad=True)
     found = surveyed(ModelStep.of((Norm(64), x, loss), (), {}, True, "norm"))
     output = 32 * 64 * 4  # which the loss keeps

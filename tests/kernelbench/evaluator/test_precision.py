@@ -236,6 +236,12 @@ def test_plain_sums_are_those_of_a_loop(dims: Sequence[int] | None) -> None:
     assert not long or error > float(((x.sum(dims) if dims else x.sum()) - exact).abs().max() / exact.max())
 
 
+def test_sums_of_one_number_are_no_loops() -> None:
+    with PlainSums() as loops:
+        assert float(torch.tensor(2.0).sum(-1)) == 2 and float(torch.tensor(2.0).softmax(0)) == 1
+    assert not loops.taken
+
+
 SOFTMAX = """
 import torch
 class Model(torch.nn.Module):
@@ -249,7 +255,7 @@ def get_init_inputs():
 
 
 def softmax_by_loops(name: str, x: torch.Tensor) -> torch.Tensor:
-    """In float32, terms added one after the other."""
+    """Softmax and the like in float32, with terms added one after the other."""
     terms = (x - x.amax(1, keepdim=True)).exp()
     total = torch.zeros(len(x))
     for column in terms.T:

@@ -222,7 +222,7 @@ def test_it():
 
 @pytest.mark.slow
 def test_a_llama_in_bf16_is_trained(tmp_path: Path) -> None:
-    """By the builtin coder's kernels; under autocast, too, where its norms stay and its MLPs may not."""
+    """Kernels are the builtin coder's; under autocast the norms' stay, and the MLPs' may not."""
     coder = BuiltinCoder(lambda task: Graph.from_json(trace_json(task.source, task.precision)))
     chosen = []
     mlp = MLP.replace("32, 48", "64, 96").replace("48, 32", "96, 64").replace("2, 16, 32", "2, 16, 64")

@@ -1,4 +1,4 @@
-"""What a package takes of a model: calls by name, several classes, functions; and what it reports."""
+"""Packages take calls by name, several classes and functions, and report who computed."""
 
 import doctest
 from collections.abc import Callable
