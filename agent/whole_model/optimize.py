@@ -37,7 +37,8 @@ PACKAGE, REPORT = "package", "report.md"
 _GRADIENT, _FORWARD = "_gradient.py", "_training.py"
 _LEAST_GAIN = 1.0  # lower bound of a part's speedup of the whole step, above which it is kept
 
-R = TypeVar("R", bound=ModelExtract | ModelResult)
+R = TypeVar("R", bound=Record)
+OfModel = TypeVar("OfModel", bound=ModelExtract | ModelResult)
 Say = Callable[[str], None]
 
 
@@ -81,7 +82,7 @@ class ModelOptimization:
         self._write(self.out / PARTS, found.model_dump_json(indent=2) + "\n")
         return found
 
-    def _known(self, name: str, kind: type[R]) -> R | None:
+    def _known(self, name: str, kind: type[OfModel]) -> OfModel | None:
         """Return what the folder has of this model. Raises UsageError for a folder of another."""
         found = read(self.out / name, kind)
         own = str(self.model), self.model.words, self.trains
