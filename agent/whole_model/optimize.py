@@ -25,7 +25,7 @@ from kernelwright.agent.whole_model.records import (
 )
 from kernelwright.agent.whole_model.report import markdown
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.kernelbench.records import Task
+from kernelwright.kernelbench.records import Record, Task
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
