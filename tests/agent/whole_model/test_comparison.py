@@ -18,7 +18,7 @@ from torch import nn
 
 
 class Slow(nn.Linear):
-    wait_s = 0.003
+    wait_s = 0.02
 
     def forward(self, x):
         time.sleep(self.wait_s)
@@ -45,7 +45,7 @@ def apply(model):
 """
 
 
-def package(folder: Path, name: str, code: str = "stock(x)", wait_s: float = 0.003, check: str = "") -> Path:
+def package(folder: Path, name: str, code: str = "stock(x)", wait_s: float = 0.02, check: str = "") -> Path:
     (folder / name).mkdir(parents=True)
     text = PACKAGE.format(code=code, wait_s=wait_s, check=check or "pass")
     (folder / name / "__init__.py").write_text(text)
