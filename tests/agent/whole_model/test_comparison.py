@@ -18,7 +18,7 @@ from torch import nn
 
 
 class Slow(nn.Linear):
-    wait_s = 0.02
+    wait_s = 0.005
 
     def forward(self, x):
         time.sleep(self.wait_s)
@@ -27,7 +27,7 @@ class Slow(nn.Linear):
 
 def build():
     torch.manual_seed(0)
-    return nn.Sequential(Slow(256, 256), Slow(256, 256)), torch.randn(256, 256), lambda y: y.mean()
+    return nn.Sequential(Slow(16, 16), Slow(16, 16)), torch.randn(8, 16), lambda y: y.mean()
 """
 PACKAGE = """
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ def apply(model):
 """
 
 
-def package(folder: Path, name: str, code: str = "stock(x)", wait_s: float = 0.02, check: str = "") -> Path:
+def package(folder: Path, name: str, code: str = "stock(x)", wait_s: float = 0.005, check: str = "") -> Path:
     (folder / name).mkdir(parents=True)
     text = PACKAGE.format(code=code, wait_s=wait_s, check=check or "pass")
     (folder / name / "__init__.py").write_text(text)
