@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelwright.agent.builtin.ir.graph import Graph
-from kernelwright.agent.builtin.ir.size import Limits
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.free_sizes.size import Limits
 from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.sources.overrides import apply
 

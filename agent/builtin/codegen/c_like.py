@@ -26,11 +26,11 @@ from kernelwright.agent.builtin.ir.expression import (
 )
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.space import Level
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 
 class BracedLines(text.Lines):

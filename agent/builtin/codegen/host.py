@@ -14,7 +14,7 @@ from kernelwright.agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Me
 from kernelwright.agent.builtin.ir.library import CALLS, FUNCTIONAL
 from kernelwright.agent.builtin.ir.names import attribute, number
 from kernelwright.agent.builtin.ir.program import Program, View
-from kernelwright.agent.builtin.ir.size import Limits, is_free
+from kernelwright.kernelbench.free_sizes.size import Limits, is_free
 
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
 _LONGEST_LIST = 80  # characters of a line

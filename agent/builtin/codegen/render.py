@@ -22,13 +22,13 @@ from kernelwright.agent.builtin.frontend import reference
 from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph
 from kernelwright.agent.builtin.ir.names import attribute
 from kernelwright.agent.builtin.ir.program import Attention, Library, Program, View, reading, slots
-from kernelwright.agent.builtin.ir.size import Limits
 from kernelwright.agent.builtin.ir.space import Region
 from kernelwright.agent.builtin.ir.uses import Unit, operands
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
 from kernelwright.agent.builtin.scheduling.in_place import in_place_outputs
 from kernelwright.agent.builtin.scheduling.launches import HorizontalFusion, Launch, beginning, places
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan
+from kernelwright.kernelbench.free_sizes.size import Limits
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from kernelwright.agent.builtin.ir.size import Limits
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.kernelbench.free_sizes.size import Limits
 
 
 def limits_of(

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import ConfigDict
 from typing_extensions import TypeAliasType
 
-from kernelwright.agent.builtin.ir.size import FreeSize
+from kernelwright.kernelbench.free_sizes.size import FreeSize
 from kernelwright.kernelbench.records import Record
 
 

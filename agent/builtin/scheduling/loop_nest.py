@@ -41,9 +41,9 @@ from kernelwright.agent.builtin.ir.program import (
     near,
     views_of,
 )
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.space import Level, Region
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads, stages_of
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 Mode = Literal["flat", "rows", "columns", "tiles"]
 

@@ -14,9 +14,9 @@ from itertools import combinations
 from kernelwright.agent.builtin.codegen.render import Forward
 from kernelwright.agent.builtin.ir.graph import Arg, Graph, Node, Ref
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
-from kernelwright.agent.builtin.ir.size import Limits, is_free, terms_of
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.scheduling.launches import Launch, places
+from kernelwright.kernelbench.free_sizes.size import Limits, is_free, terms_of
 
 _WHOLE = 1 << 62  # an end of a slice, or more, that stands for the end of any axis
 

@@ -2,30 +2,33 @@
 
     trace      at small sizes, primes, and at the task's own      one graph, shapes in names: `unify.py`
     schedule   at sizes near the task's own, primes again         one program and its loops, in names
-    render     once, with sizes that are written as names         one file, for all sizes: `ir/size.py`
+    render     once, with sizes that are written as names         one file, for all sizes: `size.py`
 
 A decision that depends on a size shows as a difference between two of these, and then there is no such file.
-What is common to all reads and writes nothing outside its values: `bounds.py`.
+What is common to all reads and writes nothing outside its values: `bounds.py`. The other two are in
+kernelbench/free_sizes.
 """
 
 from __future__ import annotations
 
 import keyword
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kernelwright.agent.builtin.codegen.backend import Language
 from kernelwright.agent.builtin.codegen.render import Forward, Rendered, render
 from kernelwright.agent.builtin.compile import Watch, nobody, scheduled, with_layout
 from kernelwright.agent.builtin.ir.graph import Graph
-from kernelwright.agent.builtin.ir.size import FreeSize, Limits, is_free
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import Schedule
 from kernelwright.agent.builtin.scheduling.launches import Launch
 from kernelwright.agent.builtin.sizes.bounds import Ranges, hold_kernels, hold_slices
-from kernelwright.agent.builtin.sizes.unify import Grid, at, primes, unified
+from kernelwright.kernelbench.free_sizes.size import FreeSize, Limits, is_free
+from kernelwright.kernelbench.free_sizes.unify import Grid, SizesDecide, at
+from kernelwright.kernelbench.free_sizes.unify import unified as unified_forms
 
+T = TypeVar("T")
 _OF_THE_FILE = {"self", "torch", "nn", "lib", "jit", "checked", "indices", "number", "functools"}
 _SMALLEST = 17  # of the sizes that a reference is traced at; more than the lanes of a vector
 
@@ -65,7 +68,7 @@ def trace_free(tracer: Tracer, sizes: Mapping[str, int], reserved: Set[str] = fr
     if own.parts:
         raise Untraceable("forward itself is left to torch, whatever its sizes")
     names = _names(sizes, own, reserved)
-    grid = _grid(dict.fromkeys(sizes, _SMALLEST), frozenset())
+    grid = Grid.near(sizes, _SMALLEST)
     if all(size > 1 for size in sizes.values()):  # an axis of one element may lie anywhere
         grid = replace(grid, checks=(sizes,))
     graphs = [own if point == sizes else tracer.graph(point) for point in grid.points]
@@ -113,7 +116,7 @@ def compile_free(
     """
     if not language.frees:
         raise Untraceable(f"kernels in {language.name} are for one set of sizes")
-    grid = _grid(free.sizes, _numbers(free.graph))
+    grid = Grid.near(free.sizes, _SMALLEST, _numbers(free.graph))
     graphs = [at(free.graph, point) for point in grid.points]
     schedule = with_layout(graphs[0], schedule)
     forms = []
@@ -145,17 +148,12 @@ def _numbered(forward: Forward) -> Forward:
     return replace(forward, launches=found)
 
 
-def _grid(sizes: Mapping[str, int], taken: Set[int]) -> Grid:
-    """Return primes near these sizes, each once."""
-    found: list[dict[str, int]] = []
-    used = set(taken)
-    for _ in range(3):
-        point = {}
-        for name, size in sizes.items():
-            point[name] = next(primes(max(size, _SMALLEST), used))
-            used.add(point[name])
-        found.append(point)
-    return Grid(found[0], found[1], (found[2],))
+def unified(forms: Sequence[T], grid: Grid, base: int = 0) -> T:
+    """Return the form of all of these, as `free_sizes.unify` does. Raises Untraceable where there is none."""
+    try:
+        return unified_forms(forms, grid, base)
+    except SizesDecide as why:
+        raise Untraceable(str(why)) from why
 
 
 def _numbers(graph: Graph) -> set[int]:

@@ -5,12 +5,11 @@ import math
 
 import pytest
 
-from kernelwright.agent.builtin.ir import size as sizes
 from kernelwright.agent.builtin.ir.program import Constant, View, contiguous
-from kernelwright.agent.builtin.ir.size import FreeSize, is_free
-from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.sizes.bounds import Ranges
-from kernelwright.agent.builtin.sizes.unify import Grid, at, primes, unified
+from kernelwright.kernelbench.free_sizes import size as sizes
+from kernelwright.kernelbench.free_sizes.size import FreeSize, is_free
+from kernelwright.kernelbench.free_sizes.unify import Grid, SizesDecide, at, primes, unified
 
 BATCH, LENGTH = FreeSize(101, {("batch",): 1}), FreeSize(211, {("length",): 1})
 GRID = Grid({"batch": 17, "length": 19}, {"batch": 23, "length": 29}, ({"batch": 31, "length": 37},))
@@ -54,13 +53,13 @@ def test_squares_and_whole_numbers_that_are_divided_by_are_found() -> None:
     "odd", [lambda p: p["batch"] // 2, lambda p: "a" * p["batch"], lambda p: (0,) * p["batch"]]
 )
 def test_what_is_no_polynomial_is_refused(odd) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(Untraceable, match="depends on the free sizes"):
+    with pytest.raises(SizesDecide, match="depends on the free sizes"):
         unified([odd(point) for point in GRID.points], GRID)
 
 
 def test_one_more_point_is_held_against_the_others() -> None:
     forms = [min(point["batch"], 30) for point in GRID.points]
-    with pytest.raises(Untraceable):
+    with pytest.raises(SizesDecide):
         unified(forms, GRID)
 
 

@@ -12,9 +12,9 @@ from kernelwright.agent.builtin.codegen.render import Rendered
 from kernelwright.agent.builtin.coder import LANGUAGES
 from kernelwright.agent.builtin.frontend.trace import limits_json
 from kernelwright.agent.builtin.ir.graph import Graph
-from kernelwright.agent.builtin.ir.size import Limits
 from kernelwright.agent.builtin.schedule import Schedule
 from kernelwright.agent.builtin.sizes.free import FreeGraph, compile_free, trace_free
+from kernelwright.kernelbench.free_sizes.size import Limits
 from kernelwright.kernelbench.sources.overrides import apply
 from tests.helpers.builtin.proving import assert_right, graph_of, load, source, task
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from kernelwright.agent.builtin.codegen.backend import Kernel, KnobReader, environment, named
 from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import HALVES, times, total
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 # Chosen by hand.
 LANES = 16  # floats of an AVX-512 vector

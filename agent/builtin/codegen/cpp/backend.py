@@ -18,13 +18,13 @@ from kernelwright.agent.builtin.codegen.cpp.tiles import TILE, CppTileEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import RESERVED
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.ir.program import Attention, Program, Reduce, Scan
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
 from kernelwright.agent.builtin.ir.uses import operands
 from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.launches import SMALL
 from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan
 from kernelwright.agent.builtin.scheduling.online import online
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 # Measured on two cores of an AMD EPYC with AVX-512 and a last-level cache of 32 MiB where an entry of
 # docs/LOG.md is named; the rest is chosen by hand.

@@ -29,10 +29,10 @@ from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter
 from kernelwright.agent.builtin.codegen.cpp.rows import LOOP_VARIABLES
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, VALUE
 from kernelwright.agent.builtin.ir.program import Clip, Compute, Reduce, Scan
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 # Both chosen by hand.
 SUM_PERIOD = 256  # elements a lane sums in float before they go to a double

@@ -13,12 +13,12 @@ from kernelwright.agent.builtin.codegen.backend import Kernel, named
 from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element
 from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE, VALUE
 from kernelwright.agent.builtin.ir.program import Compute, Program, Reduce, Scan
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.launches import SMALL
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.online import Online
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 MODEST = 4  # additions per element below which all elements take about as long; chosen by hand
 CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one thread, row by row

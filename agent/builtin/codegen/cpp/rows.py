@@ -7,11 +7,11 @@ from kernelwright.agent.builtin.codegen.cpp.emit import CppEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import LOWEST, STORAGE, SUFFIX, VALUE
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Loop
 from kernelwright.agent.builtin.scheduling.online import Online
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches; chosen by hand
 LINE_BYTES = 64  # of a cache line

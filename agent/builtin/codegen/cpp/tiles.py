@@ -27,9 +27,9 @@ from kernelwright.agent.builtin.codegen.backend import Kernel
 from kernelwright.agent.builtin.codegen.c_like import NOWHERE
 from kernelwright.agent.builtin.codegen.cpp.rows import CppRowEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, SUFFIX
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 # Rows of a tile: 64 adjacent floats of what is transposed, four cache lines. Chosen by hand; its width, 32,
 # was measured (docs/LOG.md, "Turning an image's layout": 64 columns are more streams of memory than

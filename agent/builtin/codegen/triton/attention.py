@@ -15,9 +15,9 @@ from kernelwright.agent.builtin.codegen.backend import KnobReader, environment
 from kernelwright.agent.builtin.codegen.gpu import GridKernel
 from kernelwright.agent.builtin.codegen.triton.types import literal, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE, times, total
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 _LEAST = 16  # rows and columns of what `tl.dot` takes
 _QUERY_BYTES = 1 << 15  # of a program's queries

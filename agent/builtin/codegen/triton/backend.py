@@ -21,10 +21,10 @@ from kernelwright.agent.builtin.codegen.triton.tiles import (
 )
 from kernelwright.agent.builtin.codegen.triton.types import RESERVED, PythonLines, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 _FUNCTIONS = Path(__file__).parent / "functions.py"
 # Chosen by hand, not measured.

@@ -48,11 +48,11 @@ from kernelwright.agent.builtin.ir.program import (
     Scan,
     View,
 )
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.space import Level
 from kernelwright.agent.builtin.ir.text import HALVES, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import reads
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 PARTS = 1024  # programs that find a share each of what is reduced to a scalar
 

@@ -8,10 +8,10 @@ from kernelwright.agent.builtin.codegen.triton.emit import Masks, Shape, TritonE
 from kernelwright.agent.builtin.codegen.triton.types import VALUE, literal
 from kernelwright.agent.builtin.ir.ops import FLOATS
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
-from kernelwright.agent.builtin.ir.size import ceiling, is_free
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.kernelbench.free_sizes.size import ceiling, is_free
 
 TILE = 32  # elements along each axis of a tile that is turned
 

@@ -4,8 +4,8 @@ import keyword
 import math
 
 from kernelwright.agent.builtin.ir import text
-from kernelwright.agent.builtin.ir.size import is_free
 from kernelwright.agent.builtin.ir.text import HALVES, whole
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 VALUE = {
     "float32": "tl.float32",

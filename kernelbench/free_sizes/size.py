@@ -11,7 +11,7 @@ Of x of [batch_size, length, 64] the elements of a row are 64 and the rows are b
 (batch_size * 64, 0, 0)
 
 The last of these is the number's alone, which free sizes need not have. That no such number decides is seen
-by compiling for several sizes (`sizes/free.py`).
+by compiling for several sizes (the builtin coder's `sizes/free.py`).
 """
 
 from __future__ import annotations

@@ -16,10 +16,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from kernelwright.agent.builtin.ir.size import Terms, sized, terms_of
-from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.kernelbench.free_sizes.size import Terms, sized, terms_of
 
 T = TypeVar("T")
+
+
+class SizesDecide(Exception):  # noqa: N818 - a property of what is compared, not a fault
+    """Forms that differ in more than sizes; the message says in what."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,19 @@ class Grid:
     low: Mapping[str, int]
     high: Mapping[str, int]
     checks: tuple[Mapping[str, int], ...]
+
+    @classmethod
+    def near(cls, sizes: Mapping[str, int], smallest: int, taken: Set[int] = frozenset()) -> Grid:
+        """Return a grid of primes near these sizes, each once, from `smallest` on; none is in `taken`."""
+        found: list[dict[str, int]] = []
+        used = set(taken)
+        for _ in range(3):
+            point = {}
+            for name, size in sizes.items():
+                point[name] = next(primes(max(size, smallest), used))
+                used.add(point[name])
+            found.append(point)
+        return cls(found[0], found[1], (found[2],))
 
     @property
     def points(self) -> list[Mapping[str, int]]:
@@ -61,7 +77,7 @@ class Grid:
 def unified(forms: Sequence[T], grid: Grid, base: int = 0) -> T:
     """Return the form of which each of `forms` is that at one of the grid's points.
 
-    Its sizes have the values of the point with the number `base`. Raises Untraceable where there is none.
+    Its sizes have the values of the point with the number `base`. Raises SizesDecide where there is none.
     """
 
     def number(values: Sequence[int], where: str) -> int:
@@ -137,9 +153,9 @@ def _is_a_record(form: Any) -> bool:
     return is_dataclass(form) and not isinstance(form, type)
 
 
-def _differing(where: str) -> Untraceable:
+def _differing(where: str) -> SizesDecide:
     what = {"nodes": "what forward does", "constructor": "what get_init_inputs returns"}.get(where, where)
-    return Untraceable(f"{what or 'a number'} depends on the free sizes, and not in its shape alone")
+    return SizesDecide(f"{what or 'a number'} depends on the free sizes, and not in its shape alone")
 
 
 def _in_order(form: Set[Any]) -> list[Any]:

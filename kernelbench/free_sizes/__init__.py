@@ -1,0 +1,1 @@
+"""Sizes that are not known yet: numbers of several values, written as text in their names."""
