@@ -69,6 +69,17 @@ def of_file(source: str, where: str) -> tuple[str, tuple[Size, ...]]:
     return _without(source, statement, where), tuple(sizes)
 
 
+def workload_text(sizes: Sequence[Size]) -> str:
+    """Return sizes as they are written in a file, see the module."""
+    lines = []
+    for size in sizes:
+        words = [f'"{name}": {value}' for name, value in size.constants.items()]
+        words += [f'"weight": {size.weight:g}'] if size.weight != 1 else []
+        words += ['"hidden": True'] if size.hidden else []
+        lines.append(f"    {{{', '.join(words)}}},\n")
+    return f"{_NAME} = [\n{''.join(lines)}]"
+
+
 def ordered(sizes: Sequence[Size], source: str, where: str) -> tuple[Size, ...]:
     """Return the sizes of a task with this text, a visible one first. Raises UsageError if they are none."""
     if not sizes:

@@ -17,11 +17,12 @@ class _Request(Record):
     task: Task
     candidate: Candidate
     fresh: bool
+    trained: bool
 
 
-def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
+def examined_apart(task: Task, candidate: Candidate, fresh: bool = True, trained: bool = True) -> Any:
     """Examine a kernel for a package, see `examine.examined`. Raises UsageError."""
-    request = _Request(task=task, candidate=candidate, fresh=fresh).model_dump_json()
+    request = _Request(task=task, candidate=candidate, fresh=fresh, trained=trained).model_dump_json()
     with tempfile.TemporaryDirectory() as folder:
         # Not multiprocessing, which would run the caller's script again.
         command = [sys.executable, "-P", "-m", "kernelwright.results.dropin.apart", folder]
@@ -48,7 +49,7 @@ def _examine(folder: Path) -> None:
     warnings.simplefilter("ignore")
     request = _Request.model_validate_json(sys.stdin.read())
     try:
-        found = examined(request.task, request.candidate, folder, request.fresh)
+        found = examined(request.task, request.candidate, folder, request.fresh, request.trained)
         answer: dict[str, Any] = {"examined": found.model_dump(mode="json")}
     except UsageError as error:
         answer = {"error": [error.message, error.fix]}

@@ -210,6 +210,8 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
             table.add_row(name, what, *us, f"{found['speedup']:.2f}", f"{' → '.join(mib)} MiB")
             if found["speedup"] < 1:
                 slow.append(f"{name}, {what}")
+    from kernelwright.results.dropin.runtime.sizes import said
+
     console = Console(highlight=False)
     if table.row_count:
         console.print(table)
@@ -221,6 +223,12 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
         if not kernel["backward"]:
             why = kernel["no_gradient"]
             console.print(f"{kernel['name']} has no gradient ({why}).", markup=False, soft_wrap=True)
+        if kernel["limits"]:
+            text = f"{kernel['name']} serves {said(kernel['limits'])}."
+            console.print(text, markup=False, soft_wrap=True)
+        elif why := kernel["one_size"]:
+            text = f"{kernel['name']} serves the first of its sizes alone, because {why}."
+            console.print(text, markup=False, soft_wrap=True)
         if relies := " and ".join(kernel["relies_on"]):
             text = f"{kernel['name']} relies on {relies}; under any other the reference computes."
             console.print(text, markup=False, soft_wrap=True)

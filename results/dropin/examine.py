@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import Field
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -29,6 +30,7 @@ from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.library import CppLibrary, build
 from kernelwright.kernelbench.jit.signature import Parameter
 from kernelwright.kernelbench.records import Candidate, Record, Task
+from kernelwright.results.dropin.any_size import OneSize, for_any_size, words
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from kernelwright.results.dropin.runtime.accuracy import first_excess, flat, in_float64
 from kernelwright.results.dropin.runtime.envelope import Argument, flags_here
@@ -57,7 +59,9 @@ class Examined(Record):
     outputs: tuple[dict[str, Any], ...]
     rows: tuple[int, ...]  # dimensions along which the reference can be split, see `_rows`
     parameters: tuple[str, ...]  # the weights' names in the reference
-    flops: int  # of the reference's products
+    flops: int | str  # of the reference's products
+    limits: dict[str, tuple[int, int | None]] = Field(default_factory=dict)  # of free sizes, see `sizes`
+    one_size: str = ""  # why a kernel for several sizes is packaged for the first
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
     under_autocast: bool  # whether autocast leaves the reference as it is
@@ -67,15 +71,18 @@ class Examined(Record):
     cpu_flags: tuple[str, ...]
 
 
-def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True) -> Examined:
+def examined(
+    task: Task, candidate: Candidate, folder: Path, fresh: bool = True, trained: bool = True
+) -> Examined:
     """Examine a kernel; raises UsageError if it cannot be exported.
 
-    `folder`: for the files that are imported; `fresh`: outputs must not share memory with inputs.
+    `folder`: for the files that are imported; `fresh`: outputs must not share memory with inputs;
+    `trained`: with gradients. A kernel for several sizes is examined for any, see `any_size`.
     """
     torch.manual_seed(0)
     libraries: dict[str, BuiltLibrary] = {}
     with torch.no_grad():
-        reference = import_source(for_device(task.source, CPU), "exported_reference", folder)
+        reference = import_source(for_device(task.primary.source, CPU), "exported_reference", folder)
         arguments = constructor_inputs(reference.get_init_inputs(), reference.Model)
         model = to_device(reference.Model(*arguments), task.precision, CPU)
         given = inputs_of(reference.get_inputs(), model)
@@ -96,11 +103,11 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
     called = [*taken, *(_identifier(name) for name in names)]
     made = ["output"] if len(outputs) == 1 else [f"output_{place}" for place in range(len(outputs))]
     made = [unlike(name, called) for name in made]
-    found, why = _gradients(model, inputs, names, called, made)
-    return Examined(
-        inputs=_words(taken, inputs),
-        weights=_words([_identifier(name) for name in names], weights),
-        outputs=_words(made, outputs),
+    found, why = _gradients(model, inputs, names, called, made) if trained else ([], "none is wanted")
+    examined = Examined(
+        inputs=words(taken, inputs),
+        weights=words([_identifier(name) for name in names], weights),
+        outputs=words(made, outputs),
         rows=rows,
         parameters=tuple(names),
         flops=counter.get_total_flops(),
@@ -112,6 +119,12 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         torch=torch.__version__,
         cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag))),
     )
+    if not task.axes:
+        return examined
+    try:
+        return examined.model_copy(update=for_any_size(task, examined, model, kernel, folder))
+    except OneSize as why_not:
+        return examined.model_copy(update={"one_size": str(why_not)})
 
 
 def _recording(libraries: dict[str, BuiltLibrary]) -> Callable[..., CppLibrary]:
@@ -359,8 +372,3 @@ def _names(model: nn.Module, count: int) -> list[str]:
 
 def _identifier(name: str) -> str:
     return name.replace(".", "_")
-
-
-def _words(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> tuple[dict[str, Any], ...]:
-    pairs = zip(names, tensors, strict=True)
-    return tuple(Argument(n, tuple(t.shape), tuple(t.stride()), t.dtype).words() for n, t in pairs)

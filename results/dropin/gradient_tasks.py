@@ -9,6 +9,7 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import Candidate, Task
 from kernelwright.kernelbench.sources import input_domains
+from kernelwright.kernelbench.sources.sizes import workload_text
 from kernelwright.results.dropin.apart import examined_apart
 from kernelwright.results.dropin.templating import template
 
@@ -23,8 +24,9 @@ NOTES = {
 def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
     """Return the sources of the gradient task and of the forward that saves tensors for it.
 
-    The second is "" if the gradient takes only outputs. `way`: "recompute"; "saved" to take outputs, if that
-    leaves less to compute; "activations" to take further results of the forward. Raises UsageError if the
+    Both have the workload of the task; the second is "" if the gradient takes only outputs. `way`:
+    "recompute"; "saved" to take outputs, if that leaves less to compute; "activations" to take further
+    results of the forward. Raises UsageError if the
     task has no gradient that can be traced, or none that takes more.
     """
     itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
@@ -39,7 +41,9 @@ def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
         raise UsageError(
             f"the gradient of {task.id} takes nothing else from the forward", "leave out --forward"
         )
-    return gradient_source(task, examined, gradient), forward_source(task, examined, gradient)
+    texts = gradient_source(task, examined, gradient), forward_source(task, examined, gradient)
+    sizes = f"\n\n{workload_text(task.workload)}\n" if examined.limits else ""
+    return texts[0] + sizes, texts[1] and texts[1] + sizes
 
 
 def best(examined: Any, way: str) -> Mapping[str, Any]:

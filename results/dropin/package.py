@@ -258,7 +258,7 @@ def _kernel(
     (folder / "reference.py").write_text(winner.task.source)
     (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source) + _ARGUMENTS)
     _keep(examined.libraries, libraries, functions)
-    backward = _backward(chosen, examined, folder, libraries, functions)
+    backward, limits = _backward(chosen, examined, folder, libraries, functions)
     if unknown := sorted({name for each in chosen.layers.values() for name in each} - {*examined.parameters}):
         raise UsageError(
             f"{winner.task.id} has no parameter {', '.join(unknown)}",
@@ -282,6 +282,8 @@ def _kernel(
         "weights": examined.weights,
         "outputs": examined.outputs,
         "rows": examined.rows,
+        "limits": limits,  # of free sizes
+        "one_size": examined.one_size,  # why there are none, though it was verified at several
         "flops": examined.flops,
         "backward": backward,
         "no_gradient": examined.no_gradient,
@@ -308,18 +310,22 @@ def _kernel(
 
 def _backward(
     chosen: PackagedKernel, examined: Any, folder: Path, libraries: Path, functions: dict[str, Any]
-) -> dict[str, Any] | None:
+) -> tuple[dict[str, Any] | None, dict[str, tuple[int, int | None]]]:
+    """Return what metadata.json says of the gradient, and the limits of free sizes with its kernels."""
+    limits = examined.limits
     if not examined.gradients:
-        return None
+        return None, limits
     saves: list[dict[str, Any]] = []
     gradient: Mapping[str, Any] = best(examined, "saved")
     if chosen.backward:
         gradient, own, training = _chosen_gradient(chosen, examined)
         # A sum's gradient is what came in, of which operators make a copy where they must.
-        _embedded(own, folder / "backward.py", libraries, functions, fresh=False)
+        kernel = _embedded(own, folder / "backward.py", libraries, functions, fresh=False)
+        limits = _common(limits, kernel, own)
         if training is not None:
             file = folder / "training.py"
-            made = _embedded(training, file, libraries, functions).outputs
+            kernel = _embedded(training, file, libraries, functions)
+            limits, made = _common(limits, kernel, training), kernel.outputs
             file.write_text(file.read_text() + _ARGUMENTS)
             for name, each in zip(gradient["saves"], made[len(examined.outputs) :], strict=True):
                 saves.append({**each, "name": name})
@@ -328,7 +334,7 @@ def _backward(
         kernel=chosen.name, note=NOTES[gradient["way"]], takes=takes, lines=masked(lines)
     )
     (folder / ("partial_backward.py" if chosen.backward else "backward.py")).write_text(text)
-    return {
+    words = {
         "way": "kernel" if chosen.backward else gradient["way"],
         "takes": takes,
         "uses": gradient["uses"],
@@ -336,6 +342,25 @@ def _backward(
         "products": products(lines, gradient["products"]),
         "needs": needs_of(lines, gradient["uses"]),
     }
+    return words, limits
+
+
+def _common(
+    limits: Mapping[str, tuple[int, int | None]], found: Any, winner: Winner
+) -> dict[str, tuple[int, int | None]]:
+    """Return the free sizes that another kernel of the same package is for, too."""
+    if limits.keys() != found.limits.keys() and limits:
+        why = found.one_size or "its task has one size, or others"
+        raise UsageError(
+            f"{winner.task.id} does not serve any {', '.join(limits)}, as the forward does: {why}",
+            "write that task with `kernelwright gradient` again, and run it with its workload",
+        )
+    common = {}
+    for name, (least, most) in limits.items():
+        first, last = found.limits[name]
+        ends = [each for each in (most, last) if each is not None]
+        common[name] = (max(least, first), min(ends, default=None))
+    return common
 
 
 def _chosen_gradient(
@@ -367,7 +392,7 @@ def _embedded(
     winner: Winner, file: Path, libraries: Path, functions: dict[str, Any], fresh: bool = True
 ) -> Any:
     """Write a kernel in the package's form; return its examination."""
-    found = examined_apart(winner.task, winner.candidate, fresh)
+    found = examined_apart(winner.task, winner.candidate, fresh, trained=False)
     _keep(found.libraries, libraries, functions)
     file.write_text(_standing_alone(winner.candidate.source))
     return found

@@ -8,6 +8,7 @@ import torch
 
 from .loaded import Loaded
 from .operators import detached
+from .sizes import Size, at
 
 
 class BackwardCode:
@@ -23,7 +24,7 @@ class BackwardCode:
         self._kernel = Loaded(import_module(f"{module}.backward"), [], 0) if kernel else None
         file = "partial_backward" if kernel else "backward"
         self._partial = import_module(f"{module}.{file}").ModelNew().forward
-        self._products: list[tuple[list[int], int]] = words["products"]  # gradients that need it, FLOPs
+        self._products: list[tuple[list[int], Size]] = words["products"]  # gradients that need it, FLOPs
         self._needs: list[list[int]] = words["needs"]  # which gradients need each saved tensor
 
     def needed(self, wanted: Sequence[bool]) -> list[bool]:
@@ -31,9 +32,10 @@ class BackwardCode:
         whole = self._by_kernel(wanted)
         return [whole or any(wanted[place] for place in each) for each in self._needs]
 
-    def flops(self, wanted: Sequence[bool]) -> int:
-        """Return the FLOPs of the stock layer's products for these gradients."""
-        return sum(flops for each, flops in self._products if any(wanted[place] for place in each))
+    def flops(self, wanted: Sequence[bool], sizes: Mapping[str, Any]) -> int:
+        """Return the FLOPs of the stock layer's products for these gradients, at these free sizes."""
+        needed = (flops for each, flops in self._products if any(wanted[place] for place in each))
+        return sum(int(at(flops, sizes)) for flops in needed)
 
     def __call__(self, *given: Any) -> tuple[torch.Tensor | None, ...]:
         *tensors, wanted = given

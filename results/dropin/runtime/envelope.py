@@ -1,8 +1,9 @@
 """Envelope of a verified kernel: shapes, dtypes, strides, device, torch version and state, and CPU.
 
-Outside it the reference computes.
+Axes of free sizes may have any length within limits. Outside the envelope the reference computes.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,29 +13,60 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import has_static_value, optimization_hint
 
+from .sizes import Limits, Size, at, places_of, read, said
 from .state import foreign, foreign_but_for_autocast
 
 Check = Callable[..., tuple[bool, str]]
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor argument of a kernel in its verified form; strides in elements."""
+    """A tensor argument of a kernel in its verified form; strides in elements.
+
+    `free` and `free_strides` have for each axis the text of a free size, see `sizes`, or None for a number;
+    they are empty where all are numbers. `shape` and `strides` are then those at one size.
+    """
 
     name: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
+    free: tuple[str | None, ...] = ()
+    free_strides: tuple[str | None, ...] = ()
 
     @classmethod
     def read(cls, words: Mapping[str, Any]) -> "Argument":
         return cls(
-            words["name"], tuple(words["shape"]), tuple(words["strides"]), getattr(torch, words["dtype"])
+            words["name"],
+            tuple(words["shape"]),
+            tuple(words["strides"]),
+            getattr(torch, words["dtype"]),
+            tuple(words.get("free", ())),
+            tuple(words.get("free_strides", ())),
         )
 
     def words(self) -> dict[str, Any]:
         dtype = str(self.dtype).removeprefix("torch.")
-        return {"name": self.name, "shape": self.shape, "strides": self.strides, "dtype": dtype}
+        found = {"name": self.name, "shape": self.shape, "strides": self.strides, "dtype": dtype}
+        return {**found, "free": self.free, "free_strides": self.free_strides} if self.free else found
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Lengths of the axes: numbers, or texts of free sizes."""
+        return _either(self.free, self.shape)
+
+    @property
+    def steps(self) -> tuple[Size, ...]:
+        """Strides: numbers, or texts of free sizes."""
+        return _either(self.free_strides, self.strides)
+
+    def at(self, sizes: Mapping[str, Any]) -> "Argument":
+        """Return the argument where its free sizes have these values, which may be symbols."""
+        if not self.free:
+            return self
+        shape = tuple(at(size, sizes) for size in self.sizes)
+        return replace(self, shape=shape, strides=tuple(at(step, sizes) for step in self.steps))
 
     def like(self, generator: torch.Generator) -> torch.Tensor:
         """Return random numbers in this form: normal ones, or indices 0 and 1."""
@@ -46,33 +78,49 @@ class Argument:
 
     def packed(self) -> "Argument":
         """Return the same argument with contiguous strides."""
-        return replace(self, strides=torch.empty(self.shape, device="meta").stride())
+        strides = torch.empty(self.shape, device="meta").stride()
+        if not self.free:
+            return replace(self, strides=strides)
+        steps: list[Size] = [1]
+        for size in self.sizes[:0:-1]:
+            last = steps[-1]
+            numbers = isinstance(size, int) and isinstance(last, int)
+            steps.append(int(size) * int(last) if numbers else f"({size}) * {last}")
+        free = tuple(step if isinstance(step, str) else None for step in steps[::-1])
+        return replace(self, strides=strides, free_strides=free)
 
-    def conformed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor with these strides. Raises ValueError for another shape or dtype."""
-        if tensor.shape != self.shape or tensor.dtype is not self.dtype:
-            raise ValueError(self.problem(tensor))
-        if tensor.stride() == self.strides and not tensor.is_neg():
+    def conformed(self, tensor: torch.Tensor, sizes: Mapping[str, Any] | None = None) -> torch.Tensor:
+        """Return the tensor with these strides, where the free sizes have these values.
+
+        Raises ValueError for another shape or dtype.
+        """
+        form = self if sizes is None else self.at(sizes)
+        if tensor.shape != form.shape or tensor.dtype is not self.dtype:
+            raise ValueError(form.problem(tensor))
+        if tensor.stride() == form.strides and not tensor.is_neg():
             return tensor
-        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=tensor.device)
+        made = torch.empty_strided(form.shape, form.strides, dtype=self.dtype, device=tensor.device)
         return made.copy_(tensor)
 
-    def problem(self, value: object) -> str:
-        """Return the reason `value` does not have this form; "" if it does."""
+    def problem(self, value: object, sizes: Mapping[str, Any] | None = None) -> str:
+        """Return the reason `value` does not have this form, at these free sizes; "" if it does."""
         if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
             return f"{self.name} is not a plain tensor but {type(value).__name__}"
         if value.is_nested:
             return f"{self.name} is nested"
-        if tuple(value.shape) != self.shape:
-            return f"{self.name} has shape {tuple(value.shape)}, the kernel was verified for {self.shape}"
+        here = self.free and sizes is not None and value.dim() == len(self.shape)
+        form = self.at(sizes or {}) if here else self
+        if tuple(value.shape) != form.shape:
+            wanted = f"({', '.join(map(str, self.sizes))})" if self.free else self.shape
+            return f"{self.name} has shape {tuple(value.shape)}, the kernel was verified for {wanted}"
         if value.dtype is not self.dtype:
             return f"{self.name} is {value.dtype}, the kernel was verified for {self.dtype}"
         if value.device.type != "cpu":
             return f"{self.name} is on {value.device}, the kernel runs on the CPU"
         if value.layout is not torch.strided:
             return f"{self.name} is not dense but {value.layout}"
-        if tuple(value.stride()) != self.strides:
-            return f"{self.name} has strides {value.stride()}, the kernel was verified for {self.strides}"
+        if tuple(value.stride()) != form.strides and not (contiguous(self) and value.is_contiguous()):
+            return f"{self.name} has strides {value.stride()}, the kernel was verified for {form.strides}"
         if value.is_neg():
             return f"{self.name} has the negative bit set"
         if value._is_zerotensor():
@@ -80,57 +128,101 @@ class Argument:
         return ""
 
 
-def check_of(arguments: Sequence[Argument], here: str, autocast: bool) -> Check:
+def _either(texts: Sequence[str | None], numbers: tuple[int, ...]) -> tuple[Size, ...]:
+    if not texts:
+        return numbers
+    return tuple(n if text is None else text for text, n in zip(texts, numbers, strict=True))
+
+
+def check_of(arguments: Sequence[Argument], here: str, autocast: bool, limits: Limits | None = None) -> Check:
     """Return a function of as many tensors: (True, "") if the kernel may run, else (False, reason).
 
-    `here`: the reason it cannot run at all, "" if it can; `autocast`: it may run under autocast. The tests
-    are compiled into one expression, since they run before every call.
+    `here`: the reason it cannot run at all, "" if it can; `autocast`: it may run under autocast; `limits`: of
+    free sizes. The tests are compiled into one expression, since they run before every call.
     """
-    names = [f"a{place}" for place in range(len(arguments))]
-    tests = [
-        _test(name, place, each) for place, (name, each) in enumerate(zip(names, arguments, strict=True))
-    ]
-    usual = " and ".join([*tests, "not state()"])
+    limits = limits or {}
+    names = [f"_a{place}" for place in range(len(arguments))]
+    pairs = list(zip(names, arguments, strict=True))
+    first = places_of(arguments)
+    tests = [_shape_test(name, place, each, limits, first) for place, (name, each) in enumerate(pairs)]
+    tests += [_test(name, place, each) for place, (name, each) in enumerate(pairs)]
+    usual = " and ".join([*tests, "not _state()"])
     state = foreign_but_for_autocast if autocast else foreign
-    values: dict[str, Any] = {"problem": _problem_of(tuple(arguments), here, state), "fits": (True, "")}
-    values |= {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "state": state}
-    values |= {"traced": _traced_check(tuple(arguments), state), "is_compiling": torch.compiler.is_compiling}
+    values: dict[str, Any] = {"_problem": _problem_of(tuple(arguments), here, state, limits)}
+    values |= {"_Tensor": torch.Tensor, "_Parameter": torch.nn.Parameter, "_state": state}
+    traced = _traced_check(tuple(arguments), state, limits)
+    values |= {"_fits": (True, ""), "_traced": traced, "_is_compiling": torch.compiler.is_compiling}
     for place, each in enumerate(arguments):
-        values |= {f"shape{place}": each.shape, f"strides{place}": each.strides, f"dtype{place}": each.dtype}
+        values |= {
+            f"_shape{place}": each.shape,
+            f"_strides{place}": each.strides,
+            f"_dtype{place}": each.dtype,
+        }
     given = f"({', '.join(names)},)"
     body = (
-        f"    return problem({given})\n"
+        f"    return _problem({given})\n"
         if here
-        else f"    if is_compiling(): return traced({given})\n"
-        f"    try:\n        if {usual}: return fits\n    except RuntimeError: pass\n"  # it has no sizes, say
-        f"    return problem({given})\n"
+        else f"    if _is_compiling(): return _traced({given})\n"
+        f"    try:\n        if {usual}: return _fits\n    except RuntimeError: pass\n"  # it has no sizes, say
+        f"    return _problem({given})\n"
     )
     exec(f"def check({', '.join(names)}):\n{body}", values)
     check: Check = values["check"]
     return check
 
 
-def _test(name: str, place: int, argument: Argument) -> str:
-    plain = f"{name}.is_contiguous()" if contiguous(argument) else f"{name}.stride() == strides{place}"
+def _shape_test(
+    name: str, place: int, argument: Argument, limits: Limits, first: Mapping[str, tuple[int, int]]
+) -> str:
+    """Return the test of a tensor's class and shape; it binds the free sizes that are read here `first`."""
     # Subclasses, distributed ones say, have no plain memory behind them.
-    kind = f"(type({name}) is Tensor or type({name}) is Parameter)"
-    form = f"{name}.shape == shape{place} and {name}.dtype is dtype{place}"
+    kind = f"(type({name}) is _Tensor or type({name}) is _Parameter)"
+    if not argument.free:
+        return f"{kind} and {name}.shape == _shape{place}"
+    tests = [kind, f"len(_s := {name}.shape) == {len(argument.shape)}"]
+    later = []
+    for axis, size in enumerate(argument.sizes):
+        if isinstance(size, str) and first.get(size) == (place, axis):
+            least, most = limits[size]
+            end = "" if most is None else f" <= {most}"
+            tests.append(f"{least} <= ({size} := _s[{axis}]){end}")
+        else:
+            later.append(f"_s[{axis}] == {size}")
+    return " and ".join([*tests, *later])
+
+
+def _test(name: str, place: int, argument: Argument) -> str:
+    steps = f"({', '.join(map(str, argument.steps))},)" if argument.free else f"_strides{place}"
+    plain = f"{name}.is_contiguous()" if contiguous(argument) else f"{name}.stride() == {steps}"
     memory = f" and {name}.data_ptr()" if 0 not in argument.shape else ""
-    return f"{kind} and {form} and {name}.is_cpu and {plain} and not {name}.is_neg(){memory}"
+    return f"{name}.dtype is _dtype{place} and {name}.is_cpu and {plain} and not {name}.is_neg(){memory}"
 
 
 def contiguous(argument: Argument) -> bool:
-    """Return True if the argument is contiguous."""
-    return torch.empty_strided(argument.shape, argument.strides, device="meta").is_contiguous()
+    """Return True if the argument is contiguous, at all of its free sizes."""
+    if not argument.free:
+        return torch.empty_strided(argument.shape, argument.strides, device="meta").is_contiguous()
+    # At two primes, which no axis has: where one is 1, strides tell less.
+    names = {
+        name for text in (*argument.free, *argument.free_strides) if text for name in _WORD.findall(text)
+    }
+    form = argument.at(dict.fromkeys(names, 97))
+    return form.strides == torch.empty(form.shape, device="meta").stride()
 
 
 def _problem_of(
-    arguments: tuple[Argument, ...], here: str, state: Callable[[], str]
+    arguments: tuple[Argument, ...], here: str, state: Callable[[], str], limits: Limits
 ) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
     def problem(values: tuple[Any, ...]) -> tuple[bool, str]:
         if why := here or state():
             return False, why
-        found = (each.problem(value) for each, value in zip(arguments, values, strict=True))
+        dense = [each if isinstance(each, torch.Tensor) and not each.is_nested else None for each in values]
+        sizes = read(arguments, dense)
+        for name, size in sizes.items():
+            least, most = limits[name]
+            if not least <= size or (most is not None and size > most):
+                return False, f"{name} is {size}, the kernel was verified for {said({name: (least, most)})}"
+        found = (each.problem(value, sizes) for each, value in zip(arguments, values, strict=True))
         why = next((reason for reason in found if reason), "")
         return not why, why
 
@@ -138,12 +230,16 @@ def _problem_of(
 
 
 def _traced_check(
-    arguments: tuple[Argument, ...], state: Callable[[], str]
+    arguments: tuple[Argument, ...], state: Callable[[], str], limits: Limits
 ) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
     """Return the check used while a graph is traced, where sizes may be symbols.
 
     No reason names a size, and no size is made a constant, which `mark_dynamic` forbids.
     """
+    places = [(*each, *limits[name]) for name, each in places_of(arguments).items()]
+    names = ", ".join(places_of(arguments))
+    forms = [eval(f"lambda {names}: ({_tuple(each.sizes)}, {_tuple(each.steps)})") for each in arguments]
+    dense = [bool(each.free) and contiguous(each) for each in arguments]
 
     def traced(values: tuple[Any, ...]) -> tuple[bool, str]:
         if why := state():
@@ -154,24 +250,44 @@ def _traced_check(
             plain = value.dtype is argument.dtype and value.is_cpu and value.layout is torch.strided
             if not plain or value.dim() != len(argument.shape):
                 return False, f"{argument.name} has another dtype, device, layout or rank"
-            if not all(_is(size, wanted) for size, wanted in zip(value.shape, argument.shape, strict=True)):
+        sizes = []
+        for place, axis, least, most in places:
+            size = values[place].shape[axis]
+            if size < least or (most is not None and size > most):
+                return False, f"{arguments[place].name} has another shape, or a dynamic one"
+            sizes.append(size)
+        for argument, value, form, packed in zip(arguments, values, forms, dense, strict=True):
+            shape, strides = form(*sizes)
+            if not all(_is(size, wanted) for size, wanted in zip(value.shape, shape, strict=True)):
                 return False, f"{argument.name} has another shape, or a dynamic one"
-            steps = zip(value.stride(), argument.strides, argument.shape, strict=True)
-            if not all(count == 1 or _is(step, wanted) for step, wanted, count in steps):
+            if packed and value.is_contiguous():
+                continue
+            steps = zip(value.stride(), strides, shape, strict=True)
+            if not all(_is_one(count) or _is(step, wanted) for step, wanted, count in steps):
                 return False, f"{argument.name} has other strides"
         return True, ""
 
     return traced
 
 
-def _is(size: Any, wanted: int) -> bool:
-    """Return True if a size is this number in every call of the graph being traced.
+def _tuple(sizes: Sequence[Size]) -> str:
+    return f"({''.join(f'{size}, ' for size in sizes)})"
 
-    A symbol is not. If its hint is another number, that becomes a guard, so that calls with this number are
-    traced separately.
+
+def _is_one(size: Any) -> bool:
+    return has_static_value(size) and bool(size == 1)
+
+
+def _is(size: Any, wanted: Any) -> bool:
+    """Return True if a size is this one in every call of the graph being traced.
+
+    A symbol is no number. If its hint is another number, that becomes a guard, so that calls with this number
+    are traced separately. Two symbols that have the same value become one.
     """
-    if has_static_value(size):
+    if has_static_value(size) == has_static_value(wanted):
         return bool(size == wanted)
+    if has_static_value(size):
+        return False
     return optimization_hint(size) != wanted and bool(size == wanted)
 
 

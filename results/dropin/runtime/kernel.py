@@ -25,6 +25,7 @@ from .operators import (
     unseen,
 )
 from .parts import classes_of, stock_class
+from .sizes import Limits, at, read
 from .state import guarded, verified
 
 _LOG = logging.getLogger(__name__.partition(".")[0])
@@ -57,7 +58,8 @@ class DropInKernel:
         self.trainable: bool = bool(words["backward"])
         self.rows: list[int] = words["rows"]  # dimensions along which it can be split, see `sharding`
         self.under_autocast: bool = words["under_autocast"]  # which leaves the reference as it is
-        self._fits = check_of(self.arguments, here, self.under_autocast)
+        self.limits: Limits = words["limits"]  # of free sizes: the least and the most of each
+        self._fits = check_of(self.arguments, here, self.under_autocast, self.limits)
         self.check = self._fits if self.trainable else self._without_gradient
         with verified(), torch.random.fork_rng(devices=[]):
             self.reference = import_module(f"{module}.reference")
@@ -179,7 +181,11 @@ class DropInKernel:
         known = existing(name)
         self._compute = self._loaded(f"{module}.kernel")
         self.operator = known or define(name, self.arguments, self.outputs, self._compute)
-        counted(name, lambda *_: int(words["flops"]))
+
+        def flops(*given: Any) -> int:
+            return int(at(words["flops"], read(self.arguments, given)))
+
+        counted(name, flops)
         if not (backward := words["backward"]):
             return
         compute = BackwardCode(module, backward)
@@ -203,8 +209,9 @@ class DropInKernel:
             else:
                 gradients.register(name)
         self.training = existing(f"{name}_training")
-        counted(f"{name}_training", lambda *_: int(words["flops"]))
-        counted(f"{name}_backward", lambda *given: compute.flops(given[-1]))
+        counted(f"{name}_training", flops)
+        takes = [*grads, *uses]
+        counted(f"{name}_backward", lambda *given: compute.flops(given[-1], read(takes, given)))
 
     def _loaded(self, module: str) -> Compute:
         loaded = Loaded(import_module(module), self.parameters, len(self.inputs))

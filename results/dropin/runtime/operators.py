@@ -13,6 +13,7 @@ from torch.compiler import is_compiling
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from .envelope import Argument
+from .sizes import read
 from .state import guarded
 
 if TYPE_CHECKING:
@@ -53,25 +54,28 @@ def define(
     returned = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
     library.define(f"{function}({', '.join(given)}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
     compute = guarded(compute)
+    free = any(each.free for each in (*takes, *outputs))
 
     def called(*given: Any) -> Any:
+        sizes = read(takes, given) if free else {}
         pairs = zip(takes, given, strict=False)
-        tensors = [None if each is None else form.conformed(each) for form, each in pairs]
+        tensors = [None if each is None else form.conformed(each, sizes) for form, each in pairs]
         made = compute(*tensors, *given[len(takes) :])
         return only(_apart([given[0].new_empty(0) if each is None else each for each in made], tensors))
 
     library.impl(function, called, "CPU")
 
     def fake(*given: Any) -> Any:
-        wanted = given[-1] if masked else [True] * len(outputs)
-        return only(
-            tuple(
-                given[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype)
-                if computed
-                else given[0].new_empty(0)
-                for o, computed in zip(outputs, wanted, strict=True)
+        wanted, sizes = given[-1] if masked else [True] * len(outputs), read(takes, given)
+        made = []
+        for output, computed in zip(outputs, wanted, strict=True):
+            form = output.at(sizes) if computed else None
+            made.append(
+                given[0].new_empty(0)
+                if form is None
+                else given[0].new_empty_strided(form.shape, form.strides, dtype=form.dtype)
             )
-        )
+        return only(tuple(made))
 
     torch.library.register_fake(name, fake, lib=library)
     return existing(name)
@@ -130,6 +134,7 @@ class Gradients:
         self._uses, self._forms = [places[use.name] for use in uses], uses
         self._floating = [each.dtype.is_floating_point for each in inputs]
         self._all_floating = all(each.dtype.is_floating_point for each in outputs)
+        self._free = any(each.free for each in (*inputs, *outputs))
         self._plans: dict[tuple[bool, ...], list[int | None]] = {}  # places of what is kept
 
     def _wanted(self, ctx: Any) -> list[bool]:
@@ -155,17 +160,18 @@ class Gradients:
 
     def of(self, ctx: Any, *grads: torch.Tensor | None) -> Any:
         """Compute the gradients that are wanted; incoming ones are made contiguous."""
-        came = next(each for each in grads if each is not None)
+        came, saved = next(each for each in grads if each is not None), ctx.saved_tensors
+        sizes = self._sizes(grads, saved) if self._free else {}
         given: list[torch.Tensor | None] = []
         for grad, output in zip(grads, self._outputs, strict=False):
             if output.dtype.is_floating_point:
                 if grad is None:
-                    grad = came.new_zeros(output.shape, dtype=output.dtype)
+                    grad = came.new_zeros(output.at(sizes).shape, dtype=output.dtype)
                 given.append(grad.resolve_neg().contiguous())
         direct = not torch.is_grad_enabled() and unseen() and not _transforms() and _plain(given)
-        for form, each in zip(self._forms, ctx.saved_tensors, strict=True):
+        for form, each in zip(self._forms, saved, strict=True):
             # Hooks may have laid them out again.
-            given.append(None if each is None else form.conformed(each))
+            given.append(None if each is None else form.conformed(each, sizes))
         wanted = self._wanted(ctx)
         if direct:
             found = self._compute(*given, wanted)
@@ -175,6 +181,10 @@ class Gradients:
             found = [each if needs else None for each, needs in zip(made, wanted, strict=True)]
         left = iter(found)
         return tuple(next(left) if floating else None for floating in self._floating)
+
+    def _sizes(self, grads: Sequence[torch.Tensor | None], saved: Sequence[torch.Tensor]) -> dict[str, Any]:
+        count = len(self._outputs)
+        return read((*self._outputs, *self._forms), (*grads[:count], *saved))
 
     def register(self, name: str) -> None:
         """Register this autograd for the operator `name`."""
