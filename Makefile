@@ -1,7 +1,8 @@
 # make run    set up, then optimize a few tasks and print the report (three minutes)
 # make test-fast  set up, then run the tests that build next to nothing
 # make test   set up, then run the tests, but for slow ones and those of task files that have not changed
-# make test-all  set up, then run all tests, as CI does
+# make test-part  set up, then run a quarter of what `make test` leaves out, another for each commit, or PART=0 to 3
+# make test-all  set up, then run all tests
 # make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
 # make check  lint, format check and types
 # make gpu-1  try on a GPU: does it run there; gpu-2: is it right; gpu-3: how good is it (docs/gpu.md); with the
@@ -24,12 +25,14 @@ TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_e
 # Tests run on twice as many processes as the machine has CPUs, if there is memory for them (tests/conftest.py);
 # those that hold times against each other run alone.
 WORKERS ?= auto
+# One hexadecimal digit of the commit.
+PART ?= $(shell printf '%d' 0x0$$(git rev-parse HEAD 2>/dev/null | cut -c 40))
 PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
 # What another lane runs is not even collected: that alone would import all of Transformers.
 TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)
 TRAINING = $(shell grep -rl --include='test_*.py' '^pytestmark = .*pytest.mark.training' tests)
 
-.PHONY: run test-fast test test-all test-verl check bench clean gpu-1 gpu-2 gpu-3
+.PHONY: run test-fast test test-part test-all test-verl check bench clean gpu-1 gpu-2 gpu-3
 .DELETE_ON_ERROR:
 
 run: .venv/ready
@@ -42,6 +45,10 @@ test-fast: .venv/ready-dev
 test: .venv/ready-dev
 	$(BIN)/pytest -m "not (slow or timed)" --suite=changed $(PARALLEL)
 	$(BIN)/pytest -m "timed and not slow" $(TIMED)
+
+test-part: .venv/ready-dev
+	$(BIN)/pytest -m "(slow or suite) and not timed" --part=$(PART) $(PARALLEL)
+	$(BIN)/pytest -m "timed and slow" --part=$(PART) $(TIMED); [ $$? -eq 0 -o $$? -eq 5 ]
 
 test-all: .venv/ready-dev
 	$(BIN)/pytest -m "not timed" $(PARALLEL)

@@ -3,13 +3,16 @@
 Where tests run in parallel (`make test`), each of the processes keeps to a CPU, or to several where there are more
 CPUs than processes. What holds measured times against each other is marked timed, and runs alone afterwards. Slow
 tests come first in each, so that no process is left alone with one at the end. Tests marked gpu are skipped where
-torch finds none, and with `--suite=changed` those of task files that are as they were.
+torch finds none, and with `--suite=changed` those of task files that are as they were. With `--part=K` a quarter
+is chosen of all files of tests, and of single tests of task files and of the red team: four numbers in turn run
+all. CI runs one part of the slow tests for each commit.
 """
 
 import os
 import signal
 import subprocess
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -17,6 +20,7 @@ WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTES
 ROOT = Path(__file__).parents[1]
 PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
+PARTS = 4
 SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
 
 
@@ -27,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="Test all task files of the suite, or those that differ from the main branch.",
     )
+    parser.addoption("--part", type=int, help=f"Choose the part of this number, modulo {PARTS}, of the tests.")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -61,6 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         config.hook.pytest_deselected(items=unchanged)
         items[:] = [item for item in items if item not in set(unchanged)]
+    if config.option.part is not None:
+        others = [item for item in items if _part(item) != config.option.part % PARTS]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     items[:] = _dealt(items)
     for_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if for_gpu and not _has_gpu():
@@ -95,6 +104,12 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
         share += rest[:more]
         del rest[:more]
     return [item for share in shares for item in share] + rest
+
+
+def _part(item: pytest.Item) -> int:
+    """Return the part that a test is in; tests of a file share what it sets up, so they are in one."""
+    alone = any(item.get_closest_marker(name) for name in ("suite", "redteam"))
+    return crc32((item.nodeid if alone else item.nodeid.partition("::")[0]).encode()) % PARTS
 
 
 def _changed_files() -> set[str] | None:

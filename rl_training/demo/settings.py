@@ -27,6 +27,7 @@ class DemoSettings(Record):
     longest: int = 400  # tokens of a prompt and its file
     top_p: float = 0.95  # without, one unlikely token in a hundred spoils a file
     sft_steps: int = Field(default=1000, gt=0)
+    sft_batch: int = Field(default=16, gt=0)
     sft_rate: float = 5e-3
     rl_steps: int = Field(default=40, gt=0)
     rl_rate: float = 3e-4  # with 1e-3 two of three seeds lost what SFT had
@@ -48,6 +49,7 @@ SHORT = DemoSettings(
     layers=2,
     width=64,
     sft_steps=300,
+    sft_batch=4,
     sft_rate=5e-3,
     rl_steps=2,
     rl_save_every=1,

@@ -23,7 +23,7 @@ from kernelwright.rl_training.trajectory import read
 from tests.helpers.anywhere import TARGET
 
 SEED = "seed-0"
-pytestmark = [pytest.mark.slow, pytest.mark.training, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.training, pytest.mark.timeout(1800)]
 
 
 def demo(out: Path) -> list[str]:
@@ -33,7 +33,7 @@ def demo(out: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo") / "out"
-    done = subprocess.run(demo(out), capture_output=True, text=True, timeout=580)
+    done = subprocess.run(demo(out), capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "after RL" in done.stdout
     return out
@@ -91,14 +91,14 @@ def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None
         demo(again), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        until = time.monotonic() + 400
+        until = time.monotonic() + 1000
         while not list((again / SEED / "rl").glob("checkpoint-*")):
             assert running.poll() is None and time.monotonic() < until
             time.sleep(0.05)
     finally:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-    done = subprocess.run(demo(again), capture_output=True, text=True, timeout=580)
+    done = subprocess.run(demo(again), capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr[-3000:]
     assert prompts(finished) == prompts(again)
     assert same(finished / SEED / "rl" / "policy", again / SEED / "rl" / "policy")
