@@ -31,7 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="Test all task files of the suite, or those that differ from the main branch.",
     )
-    parser.addoption("--part", type=int, help=f"Choose the part of this number, modulo {PARTS}, of the tests.")
+    parser.addoption(
+        "--part", type=int, help=f"Choose the part of this number, modulo {PARTS}, of the tests."
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -107,6 +107,7 @@ def test_what_cannot_be_evaluated_is_refused(
     assert message in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 def test_modules_and_sources_are_evaluated(home: Path) -> None:
     class Half(nn.Module):

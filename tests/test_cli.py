@@ -240,6 +240,7 @@ SURFACE["optimize"] = {"named", "--train", "--most-calls", "--most-parts"} | SUR
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 @pytest.mark.parametrize("case", BROKEN_TASKS)
 def test_a_broken_task_is_one_line_with_its_mend(case: str, tmp_path: Path, home: Path) -> None:
@@ -348,6 +349,7 @@ def test_a_missing_compiler_is_one_line_with_its_fix(home: Path, monkeypatch: py
     assert_one_line(done.stdout, done.stderr, "install g++")
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 def test_doctor_says_what_is_on_and_how_to_get_the_rest(home: Path) -> None:
     done = kernelwright_command(home, "doctor", "--json")

@@ -213,15 +213,19 @@ class _Sizes:
             raise OneSize(f"its weights depend on {', '.join(sizes)}")
         for name, each in others.items():
             each.data.copy_(held[name])
-        outputs = self.model(*(each.clone() for each in inputs))
+        right = there(*(each.clone() for each in inputs))
         try:
-            torch.testing.assert_close(outputs, there(*(each.clone() for each in inputs)), equal_nan=True)
-        except AssertionError as error:
+            outputs = self.model(*(each.clone() for each in inputs))
+            torch.testing.assert_close(outputs, right, equal_nan=True)
+        except Exception as error:
             raise OneSize(
                 f"the reference is another one at {where}: its forward or its constructor reads the size "
                 "itself, not from a tensor's shape"
             ) from error
-        made = self.kernel(*(each.clone() for each in inputs))
+        try:
+            made = self.kernel(*(each.clone() for each in inputs))
+        except Exception as error:
+            raise OneSize(f"the kernel fails at {where} ({type(error).__name__}: {error})") from error
         exact = in_float64(copy.deepcopy(self.model).double(), inputs, outputs)
         if why := first_excess(made, outputs, exact):
             raise OneSize(f"the kernel is wrong at {where}: {why}")

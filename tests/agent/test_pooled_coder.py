@@ -26,6 +26,7 @@ def of_rows(*rows: object, source: str = SOFTMAX) -> Task:
     return Task(id="file:softmax", level=0, source=source, workload=sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 def test_one_file_is_right_at_all_sizes_the_hidden_too() -> None:
     task = of_rows(8, 64, 7)

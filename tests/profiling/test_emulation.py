@@ -179,6 +179,7 @@ def test_what_cannot_be_read_has_a_reason(evaluator: Referee, case: str) -> None
     assert words in why(found) and not found.metrics
 
 
+@pytest.mark.slow
 def test_on_a_gpu_it_leaves_the_counting_to_the_gpu_but_where_candidates_are_emulated_first(
     evaluator: Referee,
 ) -> None:

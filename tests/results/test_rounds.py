@@ -236,6 +236,7 @@ def test_the_page_has_each_round_behind_a_fold(searched: RunDatabase) -> None:
     assert "1.00×" not in corrected[: corrected.index("fuse the epilogue")]
 
 
+@pytest.mark.slow
 def test_a_page_of_a_large_run_leaves_calls_out_and_says_where_they_are(
     database: RunDatabase, tmp_path: Path
 ) -> None:

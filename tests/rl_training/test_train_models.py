@@ -63,6 +63,7 @@ def test_sft_on_curated_samples(
     assert "was begun with other settings" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_rl_with_a_real_evaluator(
     typed, run: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:  # type: ignore[no-untyped-def]

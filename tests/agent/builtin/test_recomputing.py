@@ -87,6 +87,7 @@ def test_what_lies_along_different_axes_is_stored(tmp_path: Path) -> None:
     prove(text, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_same_names_are_given_every_time() -> None:
     text = source(
         f"{TURNED}return (y * s).mT.contiguous(), (y + s).mT.relu(), torch.tanh(y.mT - 1)",

@@ -353,6 +353,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 @either(BUILT, first=1)
 def test_kernels_are_built_for_chips(
     name: str, schedule: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

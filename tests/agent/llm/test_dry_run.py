@@ -75,6 +75,7 @@ def test_the_first_prompts_and_their_price_are_told_before_anything_is_paid(
     assert formatting.money(last["run_usd"]) in text and "rounds for $1" in text
 
 
+@pytest.mark.slow
 def test_an_agent_s_first_prompt_tells_of_its_tools_and_no_judge_is_counted(
     tasks: list[Path], tmp_path: Path, home: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_each_language_has_three_short_ones() -> None:
     assert {path.stem for path in files("cpp", "triton", "cuda")} == {path.stem for path in files("tasks")}
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 @pytest.mark.parametrize("path", files("cpp"), ids=called)
 def test_cpp_is_right(evaluator: Referee, path: Path) -> None:

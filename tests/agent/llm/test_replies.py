@@ -232,6 +232,7 @@ def test_nothing_of_a_reply_is_executed() -> None:
     assert candidate_source(fenced(source)).strip() == source
 
 
+@pytest.mark.slow
 def test_long_replies_take_no_time() -> None:
     started = time.process_time()
     for filling in ("`" * 200_000, "```\n" * 50_000, "import x\n" * 22_000 + "class ModelNew", "{" * 200_000,

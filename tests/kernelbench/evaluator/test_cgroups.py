@@ -57,6 +57,7 @@ def test_a_tree_that_takes_too_much_memory_together_is_ended(
     assert evaluate(variant("Model", "Model")).verdict is Verdict.correct
 
 
+@pytest.mark.slow
 def test_an_evaluator_leaves_no_group_behind(parents: cgroups.Parents, evaluator: Referee) -> None:
     with Referee.start(cache=evaluator.sessions.pool.cache, protocol=evaluator.sessions.protocol) as made:
         before = set(left_behind(parents))

@@ -82,6 +82,7 @@ def test_an_honest_candidate_s_outputs_are_found_in_its_heap(gpu: tuple[Referee,
     assert found.verdict is Verdict.correct, found.reason
 
 
+@pytest.mark.slow
 def test_outputs_from_elsewhere_are_copied_to_memory_that_is_lent_then(gpu: tuple[Referee, Page]) -> None:
     evaluate(gpu, RIGHT)
     before = gpu[1].used_bytes

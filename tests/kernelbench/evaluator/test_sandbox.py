@@ -295,6 +295,7 @@ def test_a_scratch_folder_that_a_dying_process_wrote_to_is_removed_too(
 EVERY = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace", "landlock", "seccomp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "off", [("pid_namespace",), ("mount_namespace",), ("landlock",), EVERY], ids=",".join
 )
@@ -351,6 +352,7 @@ def test_workers_of_a_gpu_have_a_proc_of_their_own_pid_namespace() -> None:
     assert not without["pid_namespace"] and not without["mount_namespace"]
 
 
+@pytest.mark.slow
 @pytest.mark.builds
 @pytest.mark.parametrize("role", ["baseline", "candidate"])
 def test_a_worker_of_a_gpu_can_name_its_threads(role: str, tmp_path: Path) -> None:

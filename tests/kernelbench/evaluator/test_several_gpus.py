@@ -132,6 +132,7 @@ def test_a_device_that_is_lost_is_left_out(tmp_path: Path, caplog: pytest.LogCap
     assert [line for line in caplog.messages if "cuda:1 is left out" in line and "cuda:0 goes on" in line]
 
 
+@pytest.mark.slow
 def test_what_a_candidate_s_device_dies_of_is_no_verdict(tmp_path: Path) -> None:
     with evaluator_of(1, tmp_path) as (evaluator, page), EvaluationPool(evaluator, slots=1) as pool:
         future = pool.submit(TASKS[0], candidate_of(before="busy(300_000)"), BRIEF)
@@ -142,6 +143,7 @@ def test_what_a_candidate_s_device_dies_of_is_no_verdict(tmp_path: Path) -> None
             future.result(120)
 
 
+@pytest.mark.slow
 def test_devices_of_two_kinds_are_refused_in_one_line(tmp_path: Path) -> None:
     with fake_gpu(tmp_path, devices=2) as page:
         page.devices[1].unlike = 1
@@ -152,6 +154,7 @@ def test_devices_of_two_kinds_are_refused_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(refused.value) and "one kind" in refused.value.fix
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_not_there_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +170,7 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(
         start_evaluator(cache=tmp_path / "cache", devices=("cuda:0", "cuda:5"))
 
 
+@pytest.mark.slow
 def test_cuda_visible_devices_is_what_devices_are_counted_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

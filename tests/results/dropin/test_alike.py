@@ -10,7 +10,7 @@ from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, python, winner
 
-pytestmark = pytest.mark.builds
+pytestmark = [pytest.mark.builds, pytest.mark.slow]  # by what they set up
 
 Run = Callable[[str], None]
 MLP = """

@@ -190,6 +190,7 @@ def test_a_gradient_with_constants_of_a_device() -> None:
     assert all(each.isfinite().all() for each in found["Model"]()(*given))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["recompute", "saved", "activations"])
 def test_inputs_may_have_any_names(way: str) -> None:
     """Names that gradients give to outputs, to what is saved and to what they compute themselves, too."""

@@ -15,7 +15,7 @@ from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin.exporting import python, winner
 from tests.helpers.dropin.layer_tasks import MLP, NORM, OUTPUT
 
-pytestmark = pytest.mark.builds
+pytestmark = [pytest.mark.builds, pytest.mark.slow]  # by what they set up
 
 LAYERS = """
 import copy

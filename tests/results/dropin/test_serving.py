@@ -14,7 +14,7 @@ from kernelwright.results.dropin.layer_names import check_functions, check_layer
 from kernelwright.results.dropin.package import PackagedKernel, write
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
-pytestmark = pytest.mark.builds
+pytestmark = [pytest.mark.builds, pytest.mark.slow]  # by what they set up
 
 Run = Callable[[str], None]
 

@@ -14,7 +14,7 @@ from tests.helpers.installed import require
 
 require("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
 
-pytestmark = pytest.mark.builds
+pytestmark = [pytest.mark.builds, pytest.mark.slow]  # by what they set up
 
 NORM = winner(
     kernels.changed(
