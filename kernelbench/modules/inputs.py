@@ -1,9 +1,13 @@
-"""Example inputs as they are typed: `8,128,256:bf16`, `8,128:int64<32000`, `mask=8,128:bool`, `0.5`."""
+"""Example inputs as they are typed: `8,128,256:bf16`, `8,128:int64<32000`, `mask=8,128:bool`, `0.5`.
+
+`B,L,256:bf16` has axes of any length: names, whose values are given apart.
+"""
 
 import ast
+import keyword
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelwright.kernelbench.errors import UsageError
@@ -22,10 +26,19 @@ class InputSpec:
     """A tensor of random numbers, or a constant where `dtype` is empty; `name`: of a keyword."""
 
     name: str = ""
-    shape: tuple[int, ...] = ()
+    shape: tuple[int | str, ...] = ()  # a name: an axis of any length
     dtype: str = ""
     limit: int = 2  # integers are drawn from 0 to below it
     constant: Any = None
+
+    def at(self, sizes: Mapping[str, int]) -> "InputSpec":
+        """Return the input where named axes have these lengths."""
+        return replace(self, shape=tuple(sizes.get(n, n) if isinstance(n, str) else n for n in self.shape))
+
+
+def names_of(specs: Sequence[InputSpec]) -> tuple[str, ...]:
+    """Return the names of axes, each once."""
+    return tuple(dict.fromkeys(size for spec in specs for size in spec.shape if isinstance(size, str)))
 
 
 def parse(words: Sequence[str]) -> list[InputSpec]:
@@ -51,10 +64,13 @@ def _parsed(text: str) -> InputSpec:
     is_size = isinstance(value, int) and not isinstance(value, bool) and value > 0
     if isinstance(value, bool | int | float | str | None) and (wanted or not is_size):
         return InputSpec(name, constant=value)
-    match = re.fullmatch(r"([\d,\sx]*)(?::\s*([\w.]+))?\s*(?:<\s*(\d+))?\s*", word)
+    match = re.fullmatch(r"([\w,\s]*)(?::\s*([\w.]+))?\s*(?:<\s*(\d+))?\s*", word)
     if match is None:
         raise UsageError(f"invalid --input {text}", _HOW)
-    shape = tuple(int(size) for size in re.split(r"[,x\s]+", match[1]) if size)
+    sizes = [size for size in re.split(r"[,\s]+|(?<=\d)x(?=\d)", match[1]) if size and size != "x"]
+    if any(not size.isdecimal() and (not size.isidentifier() or keyword.iskeyword(size)) for size in sizes):
+        raise UsageError(f"invalid --input {text}", _HOW)
+    shape = tuple(int(size) if size.isdecimal() else size for size in sizes)
     if not all(shape) or (not shape and match[2] is None):
         raise UsageError(f"invalid --input {text}", _HOW)
     dtype = (match[2] or ("int64" if match[3] else "float32")).removeprefix("torch.")

@@ -4,7 +4,7 @@ import ast
 import importlib
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import nn
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.machine import memory_bytes
 from kernelwright.kernelbench.modules.call_graph import said
-from kernelwright.kernelbench.modules.inputs import FLOATS, InputSpec
+from kernelwright.kernelbench.modules.inputs import FLOATS, InputSpec, names_of
 
 _MOST_SHARE = 0.25  # of the machine's memory for a model's weights: there are copies of them
 
@@ -29,11 +29,14 @@ class DrawnInputs:
     codes: tuple[str, ...]
 
 
-def draw(specs: Sequence[InputSpec]) -> DrawnInputs:
-    """Draw the inputs that were asked for."""
+def draw(specs: Sequence[InputSpec], sizes: Mapping[str, int] | None = None) -> DrawnInputs:
+    """Draw the inputs that were asked for; `sizes`: of named axes. Raises UsageError without them."""
     torch.manual_seed(0)
     args, kwargs, codes = [], {}, []
-    for spec in specs:
+    for each in specs:
+        spec = each.at(sizes or {})
+        if unknown := names_of([spec]):
+            raise UsageError(f"no length is given for {unknown[0]} in --input", "give a number there")
         value = spec.constant
         if spec.dtype:
             codes.append(_code(spec))

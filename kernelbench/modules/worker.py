@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDie
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.machine import cache_folder, usable_cpus
-from kernelwright.kernelbench.modules.inputs import parse
+from kernelwright.kernelbench.modules.inputs import names_of, parse
 
 _TIMEOUT_S = 600.0
 _NAME = re.compile(r"(?P<where>.+\.py|[A-Za-z_]\w*(\.\w+)*):(?P<name>[A-Za-z_][\w.-]*)")
@@ -30,9 +30,17 @@ def named_module(text: str) -> tuple[str, str] | None:
 
 
 def write_in_worker(
-    where: str, name: str, inputs: Sequence[str], init: Sequence[str], folder: Path = Path()
+    where: str,
+    name: str,
+    inputs: Sequence[str],
+    init: Sequence[str],
+    folder: Path = Path(),
+    sizes: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the task file of a module. Raises UsageError, MissingPrerequisite."""
+    """Return the task file of a module; `sizes`: literals for the named axes of its inputs.
+
+    Raises UsageError, MissingPrerequisite.
+    """
     full = f"{where}:{name}"
     if where.endswith(".py") and not (folder / where).is_file():
         raise UsageError(f"there is no file {where}", "check the path")
@@ -40,8 +48,20 @@ def write_in_worker(
         raise UsageError(
             f"{full} has no example inputs", "give --input for each argument: --input 8,128,256:bf16"
         )
-    parse(inputs)  # raises before anything is started
+    specs = parse(inputs)  # raises before anything is started
+    lengths = {}
+    for axis in names_of(specs):
+        text = (sizes or {}).get(axis, "")
+        if not text:
+            raise UsageError(
+                f"no size is given for {axis} in --input",
+                f"give one, and others that count: --size {axis}=8 --size {axis}=1",
+            )
+        if not text.isdecimal() or not int(text):
+            raise UsageError(f"{axis} is {text}, which is no length", f"give --size {axis}=8, say")
+        lengths[axis] = int(text)
     request = {
+        "sizes": lengths,
         "where": where,
         "name": name,
         "inputs": list(inputs),
@@ -81,8 +101,8 @@ def serve(channel: Channel) -> None:
     """Worker entry: write one task file."""
     from kernelwright.kernelbench.modules.call_graph import said
     from kernelwright.kernelbench.modules.locating import draw, locate
-    from kernelwright.kernelbench.modules.tracing import trace_call
-    from kernelwright.kernelbench.modules.writing import task_source
+    from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
+    from kernelwright.kernelbench.modules.writing import free_task_source, task_source
 
     message, _ = channel.receive_json()
     answer: dict[str, Any]
@@ -91,8 +111,21 @@ def serve(channel: Channel) -> None:
         os.chdir(folder)
         specs = parse(message["inputs"])
         function = locate(message["where"], message["name"], message["init"], specs, folder)
-        given = draw(specs)
-        answer = {"source": task_source(trace_call(function, given.args, given.kwargs), given.codes)}
+        sizes: dict[str, int] = message["sizes"]
+
+        def traced(lengths: Mapping[str, int]) -> tuple[TracedCall, tuple[str, ...]]:
+            given = draw(specs, lengths)
+            return trace_call(function, given.args, given.kwargs), given.codes
+
+        tensors = [spec for spec in specs if spec.dtype]
+        axes = {
+            size: (place, axis)
+            for place, spec in reversed([*enumerate(tensors)])
+            for axis, size in reversed([*enumerate(spec.shape)])
+            if isinstance(size, str)
+        }
+        source = free_task_source(traced, sizes, axes) if sizes else task_source(*traced({}))
+        answer = {"source": source}
     except KernelwrightError as error:
         answer = refused(error)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything

@@ -4,7 +4,8 @@ import builtins
 import keyword
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -13,11 +14,14 @@ from torch import nn
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator.reference.task_format import described
+from kernelwright.kernelbench.free_sizes.text import joined, tokens, words
+from kernelwright.kernelbench.free_sizes.unify import Grid, SizesDecide, unified
 from kernelwright.kernelbench.modules.call_graph import said
 from kernelwright.kernelbench.modules.tensor_code import buffer_like, input_like, parameter_like
 from kernelwright.kernelbench.modules.tracing import SEED, TracedCall
 
 _WIDTH = 100
+_SMALLEST = 17  # of the sizes at which calls are compared
 
 
 def task_source(call: TracedCall, inputs: Sequence[str] = (), name: str = "Model") -> str:
@@ -28,19 +32,66 @@ def task_source(call: TracedCall, inputs: Sequence[str] = (), name: str = "Model
     """
     code, imports = _forward(call)
     drawn = list(inputs) or [input_like(tensor, f"the input {name}") for name, tensor in call.inputs.items()]
-    parts = [
-        f'"""{_heading(call)}\n"""',
-        "\n".join(["import torch", *imports, "from torch import nn"]),
-        f"class {name}(nn.Module):\n{textwrap.indent(_constructor(call) + code, '    ')}",
-        f"def get_inputs():\n{_returned(drawn)}",
-        "def get_init_inputs():\n    return []",
-    ]
-    source = f"{parts[0]}\n\n{parts[1]}\n\n\n" + "\n\n\n".join(parts[2:]) + "\n"
+    source = _file(_heading(call), imports, [], _constructor(call) + code, drawn, name)
     _check(call, source, name)
     return source
 
 
-def _heading(call: TracedCall) -> str:
+def free_task_source(
+    at: Callable[[Mapping[str, int]], tuple[TracedCall, Sequence[str]]],
+    sizes: Mapping[str, int],
+    axes: Mapping[str, tuple[int, int]],
+) -> str:
+    """Return a file in KernelBench's format with constants for sizes, which its forward reads off its inputs.
+
+    `at`: traces the call at other sizes, and gives the code that draws each input; `sizes`: of the file;
+    `axes`: an input, by its number, and the axis of it that has the size. Raises UsageError where the call
+    does something else at other sizes.
+    """
+    call, drawn = at(sizes)
+    given = {*call.inputs, "self", "torch", "nn"}
+    shapes = [tensor.shape for tensor in (*call.inputs.values(), *call.weights.values())]
+    grid = Grid.near(dict.fromkeys(sizes, _SMALLEST), _SMALLEST, {n for shape in shapes for n in shape})
+    if all(size > 1 for size in sizes.values()):
+        grid = replace(grid, checks=(*grid.checks, sizes))
+    forms, imports = [], _forward(call)[1]
+    for point in grid.points:
+        own, inputs = (call, drawn) if point == sizes else at(point)
+        code = _forward(own)[0]
+        task_source(own, inputs)  # which is held against the module there
+        forms.append([tuple(map(tokens, part)) for part in ([_constructor(own), code], inputs)])
+    try:
+        (constructor, forward), codes = unified(forms, grid)
+    except SizesDecide as why:
+        names = ", ".join(sizes)
+        raise UsageError(f"{call.name} is not one task for any {names}: {why}", "give numbers") from why
+    define, *lines = joined(forward).split("\n")
+    if taken := [name for name in sizes if name in given or any(f"    {name} = " in line for line in lines)]:
+        raise UsageError(f"{taken[0]} is the name of a value in forward", "call the size otherwise")
+    named = list(call.inputs)
+    read = [f"    {n} = {named[axes[n][0]]}.shape[{axes[n][1]}]" for n in sizes if n in words(lines)]
+    constants = [f"{name} = {size}" for name, size in sizes.items()]
+    code = joined(constructor) + "\n".join([define, *read, *lines])
+    source = _file(_heading(call, sizes), imports, constants, code, list(map(joined, codes)), "Model")
+    _check(call, source, "Model")
+    return source
+
+
+def _file(
+    heading: str, imports: Sequence[str], constants: Sequence[str], code: str, drawn: Sequence[str], name: str
+) -> str:
+    parts = [
+        f'"""{heading}\n"""',
+        "\n".join(["import torch", *imports, "from torch import nn"])
+        + "".join(f"\n{c}" for c in ["", *constants] if constants),
+        f"class {name}(nn.Module):\n{textwrap.indent(code, '    ')}",
+        f"def get_inputs():\n{_returned(drawn)}",
+        "def get_init_inputs():\n    return []",
+    ]
+    return f"{parts[0]}\n\n{parts[1]}\n\n\n" + "\n\n\n".join(parts[2:]) + "\n"
+
+
+def _heading(call: TracedCall, sizes: Mapping[str, int] | None = None) -> str:
     inputs = ", ".join(f"{name}: {described([tensor])}" for name, tensor in call.inputs.items())
     constants = [c for c, t in zip(call.arguments.constants, call.arguments.is_tensor, strict=True) if not t]
     fixed = f" Further arguments are {described(constants)}." if constants else ""
@@ -50,6 +101,8 @@ def _heading(call: TracedCall) -> str:
         "Traced by kernelwright: forward holds the torch calls that were made for such inputs. Weights have "
         "the shapes and dtypes of the module's, and numbers like them."
     )
+    if sizes:
+        how += f" It is the same for any {', '.join(sizes)}, which it reads off its inputs."
     return "\n\n".join(
         textwrap.fill(each, _WIDTH) for each in (about.replace("\\", "/").replace('"', "'"), how)
     )

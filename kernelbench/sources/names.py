@@ -59,7 +59,7 @@ def resolve(
         raise UsageError(
             "no task is given", "name a task, e.g. builtin:level1/softmax, or use --suite builtin"
         )
-    library = TaskLibrary(kernelbench_dir, tuple(inputs), tuple(init))
+    library = TaskLibrary(kernelbench_dir, tuple(inputs), tuple(init), from_size_words(sizes))
     found = [each for name in wanted for each in library.find(name)]
     where = found[0].entry.where if len(found) == 1 else f"the {len(found)} tasks"
     given = distribute([each.source for each in found], overrides or {}, where)
@@ -98,6 +98,7 @@ class TaskLibrary:
     kernelbench_dir: Path | None
     inputs: tuple[str, ...] = ()  # of modules
     init: tuple[str, ...] = ()
+    sizes: tuple[Size, ...] = ()
     wrote: bool = False  # whether there was a module
     shelves: dict[str, list[Entry]] = field(default_factory=dict)
 
@@ -117,7 +118,8 @@ class TaskLibrary:
         if (module := named_module(name)) is None:
             return None
         self.wrote = True
-        text = write_in_worker(*module, self.inputs, self.init, folder)
+        first = next((size.constants for size in self.sizes if not size.hidden), {})
+        text = write_in_worker(*module, self.inputs, self.init, folder, first)
         where = Path(module[0]).stem if module[0].endswith(".py") else module[0]
         return [Entry(f"module:{where}.{module[1]}", 0, module[1], text=text)]
 

@@ -25,6 +25,8 @@ from kernelwright.kernelbench.evaluator.reference.draws import CPU
 from kernelwright.kernelbench.evaluator.reference.loading import import_source, to_device, to_precision
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
 from kernelwright.kernelbench.free_sizes.size import FreeSize
+from kernelwright.kernelbench.free_sizes.text import joined, tokens
+from kernelwright.kernelbench.free_sizes.text import words as names_in
 from kernelwright.kernelbench.free_sizes.unify import Grid, SizesDecide, unified
 from kernelwright.kernelbench.records import Size, Task
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from kernelwright.results.dropin.examine import Examined
 
 _SMALLEST = 17  # of the sizes at which forms are compared; more than the lanes of a vector
-_LARGEST = 2**22  # elements of the tensors at sizes that are tried
-_NUMBER = re.compile(r"((?<![\w.])\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.]))")
+_LARGEST = 2**22  # elements of inputs at sizes that are tried
+LARGEST_WIDE = 2**27  # elements of a tensor that is computed with in float64, where it takes 1 GiB
 
 
 class OneSize(Exception):  # noqa: N818 - what was found out
@@ -226,7 +228,8 @@ class _Sizes:
             made = self.kernel(*(each.clone() for each in inputs))
         except Exception as error:
             raise OneSize(f"the kernel fails at {where} ({type(error).__name__}: {error})") from error
-        exact = in_float64(copy.deepcopy(self.model).double(), inputs, outputs)
+        small = max(each.numel() for each in (*inputs, *held.values())) <= LARGEST_WIDE
+        exact = in_float64(copy.deepcopy(self.model).double(), inputs, outputs) if small else outputs
         if why := first_excess(made, outputs, exact):
             raise OneSize(f"the kernel is wrong at {where}: {why}")
         return inputs, outputs, tuple(flat(made))
@@ -270,15 +273,8 @@ def _numbers(own: "Examined") -> set[int]:
 
 def _in_tokens(gradient: Mapping[str, Any]) -> dict[str, Any]:
     """Return a gradient whose lines are texts and numbers in turn."""
-    lines = {part: tuple(map(_tokens, gradient[part])) for part in ("lines", "forward")}
+    lines = {part: tuple(map(tokens, gradient[part])) for part in ("lines", "forward")}
     return {**gradient, "products": dict(gradient["products"]), **lines}
-
-
-def _tokens(line: str) -> tuple[str | int | float, ...]:
-    found: list[str | int | float] = []
-    for place, text in enumerate(_NUMBER.split(line)):
-        found.append(text if place % 2 == 0 else int(text) if text.isdigit() else float(text))
-    return tuple(found)
 
 
 def _argument(free: Mapping[str, Any], concrete: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,21 +297,21 @@ def _with_sizes(
     gradient: Mapping[str, Any], found: Mapping[str, Sequence[Mapping[str, Any]]], names: set[str]
 ) -> dict[str, Any]:
     """Return a gradient in lines of text, which first read the sizes in them off its arguments."""
-    body = ["".join(map(str, line)) for line in gradient["lines"]]
-    forward = ["".join(map(str, line)) for line in gradient["forward"]]
+    body = [joined(line) for line in gradient["lines"]]
+    forward = [joined(line) for line in gradient["forward"]]
     grads = [name for name in gradient["takes"] if name not in gradient["uses"]]
     of_grads = [each for each in found["outputs"] if "float" in each["dtype"]]
     forms = [*({**each, "name": name} for name, each in zip(grads, of_grads, strict=True))]
     uses = list(gradient["uses"])
     given = [each for each in (*found["inputs"], *found["outputs"]) if each["name"] in uses]
     reading = []
-    for name in sorted(_words_in(body) & names):
+    for name in sorted(names_in(body) & names):
         tensor, axis = _place(name, [*forms, *given, *found["inputs"]])
         reading.append(f"{name} = {tensor}.shape[{axis}]")
         if tensor not in (*grads, *uses):
             uses.append(tensor)
     first = []
-    for name in sorted(_words_in(forward) & names):
+    for name in sorted(names_in(forward) & names):
         tensor, axis = _place(name, found["inputs"])
         first.append(f"{name} = {tensor}.shape[{axis}]")
     products = {
@@ -330,10 +326,6 @@ def _with_sizes(
         "forward": (*first, *forward),
         "products": products,
     }
-
-
-def _words_in(lines: Sequence[str]) -> set[str]:
-    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", "\n".join(lines)))
 
 
 def _place(name: str, arguments: Sequence[Mapping[str, Any]]) -> tuple[str, int]:

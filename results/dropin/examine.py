@@ -30,7 +30,7 @@ from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.library import CppLibrary, build
 from kernelwright.kernelbench.jit.signature import Parameter
 from kernelwright.kernelbench.records import Candidate, Record, Task
-from kernelwright.results.dropin.any_size import OneSize, for_any_size, words
+from kernelwright.results.dropin.any_size import LARGEST_WIDE, OneSize, for_any_size, words
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from kernelwright.results.dropin.runtime.accuracy import first_excess, flat, in_float64
 from kernelwright.results.dropin.runtime.envelope import Argument, flags_here
@@ -39,8 +39,6 @@ from kernelwright.results.dropin.runtime.libraries import key
 _INSTRUCTIONS = re.compile(
     "sse|ssse|avx|fma|f16c|bmi|amx|adx|popcnt|abm|lzcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|asimd|sve|neon"
 )
-
-_LARGEST = 2**27  # elements of a tensor that is computed with in float64, where it takes 1 GiB
 
 
 class BuiltLibrary(Record):
@@ -231,7 +229,7 @@ def _unmodifying(kernel: nn.Module, inputs: Sequence[Any], given: Sequence[torch
 
 def _inaccurate(model: nn.Module, inputs: Sequence[torch.Tensor], outputs: Any, found: Any) -> str:
     """Describe how much further from float64 the kernel's outputs are than the reference's; "" if not."""
-    small = max(each.numel() for each in (*inputs, *model.parameters())) <= _LARGEST
+    small = max(each.numel() for each in (*inputs, *model.parameters())) <= LARGEST_WIDE
     exact = in_float64(copy.deepcopy(model).double(), inputs, outputs) if small else outputs
     return first_excess(found, outputs, exact)
 
@@ -323,7 +321,7 @@ def _rows(
 
     Tested in float64 on random numbers; the dimensions are those of all inputs and outputs.
     """
-    if max(each.numel() for each in (*inputs, *outputs)) > _LARGEST:
+    if max(each.numel() for each in (*inputs, *outputs)) > LARGEST_WIDE:
         return ()
     generator = torch.Generator().manual_seed(0)
     forms = [Argument("", tuple(x.shape), tuple(x.stride()), x.dtype) for x in inputs]

@@ -34,18 +34,19 @@ def differs(kernel: DropInKernel, layer: nn.Module, names: Sequence[str]) -> str
     generator = torch.Generator().manual_seed(0)
     with _left_as_it_was(layer), torch.inference_mode(False), torch.no_grad(), verified():
         weights = [tensor_at(*place_of(layer, name)) for name in names]
-        inputs = [each.like(generator) for each in kernel.inputs]
-        right = kernel.by_reference(*(each.clone() for each in (*inputs, *weights)))
-        exact = kernel.by_reference(*(widened(each, _wide(each.dtype)) for each in (*inputs, *weights)))
-        for mode in (False, True):
-            layer.train(mode)
-            when = f"in {'training' if mode else 'evaluation'} mode"
-            try:
-                why = _in_this_mode(kernel, layer, inputs, right, exact)
-            except Exception as error:  # noqa: BLE001 - it is the model's code
-                return f"it cannot be called with the kernel's inputs ({_said(error)})"
-            if why:
-                return f"{when} it {why}"
+        for sizes in (None, *filter(None, [kernel.other_sizes()])):
+            inputs = [(each.at(sizes) if sizes else each).like(generator) for each in kernel.inputs]
+            right = kernel.by_reference(*(each.clone() for each in (*inputs, *weights)))
+            exact = kernel.by_reference(*(widened(each, _wide(each.dtype)) for each in (*inputs, *weights)))
+            for mode in (False, True):
+                layer.train(mode)
+                when = f"in {'training' if mode else 'evaluation'} mode"
+                try:
+                    why = _in_this_mode(kernel, layer, inputs, right, exact)
+                except Exception as error:  # noqa: BLE001 - it is the model's code
+                    return f"it cannot be called with the kernel's inputs ({_said(error)})"
+                if why:
+                    return f"{when} it {why}"
         return _with_other_weights(kernel, layer, names, generator)
 
 
@@ -222,7 +223,7 @@ def _other_form(kernel: DropInKernel, found: Any) -> str:
     for made, output in zip(_all(found), kernel.outputs, strict=True):
         if type(made) is not torch.Tensor:
             return f"a {type(made).__name__}"
-        if made.stride() != output.strides and not contiguous(output):
+        if not contiguous(output) and not output.free and made.stride() != output.strides:
             return f"strides {made.stride()}"
     return ""
 

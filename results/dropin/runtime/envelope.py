@@ -68,6 +68,13 @@ class Argument:
         shape = tuple(at(size, sizes) for size in self.sizes)
         return replace(self, shape=shape, strides=tuple(at(step, sizes) for step in self.steps))
 
+    def _form(self, sizes: Mapping[str, Any] | None) -> "Argument":
+        """Return the argument at these sizes; itself where they are not known, as beside a wrong rank."""
+        try:
+            return self if sizes is None else self.at(sizes)
+        except NameError:
+            return self
+
     def like(self, generator: torch.Generator) -> torch.Tensor:
         """Return random numbers in this form: normal ones, or indices 0 and 1."""
         if self.dtype.is_floating_point:
@@ -94,7 +101,7 @@ class Argument:
 
         Raises ValueError for another shape or dtype.
         """
-        form = self if sizes is None else self.at(sizes)
+        form = self._form(sizes)
         if tensor.shape != form.shape or tensor.dtype is not self.dtype:
             raise ValueError(form.problem(tensor))
         if tensor.stride() == form.strides and not tensor.is_neg():
@@ -108,8 +115,7 @@ class Argument:
             return f"{self.name} is not a plain tensor but {type(value).__name__}"
         if value.is_nested:
             return f"{self.name} is nested"
-        here = self.free and sizes is not None and value.dim() == len(self.shape)
-        form = self.at(sizes or {}) if here else self
+        form = self._form(sizes)
         if tuple(value.shape) != form.shape:
             wanted = f"({', '.join(map(str, self.sizes))})" if self.free else self.shape
             return f"{self.name} has shape {tuple(value.shape)}, the kernel was verified for {wanted}"
@@ -144,7 +150,8 @@ def check_of(arguments: Sequence[Argument], here: str, autocast: bool, limits: L
     names = [f"_a{place}" for place in range(len(arguments))]
     pairs = list(zip(names, arguments, strict=True))
     first = places_of(arguments)
-    tests = [_shape_test(name, place, each, limits, first) for place, (name, each) in enumerate(pairs)]
+    shapes = [_shape_tests(name, place, each, limits, first) for place, (name, each) in enumerate(pairs)]
+    tests = [*(binding for binding, _ in shapes), *(known for _, known in shapes if known)]
     tests += [_test(name, place, each) for place, (name, each) in enumerate(pairs)]
     usual = " and ".join([*tests, "not _state()"])
     state = foreign_but_for_autocast if autocast else foreign
@@ -171,24 +178,23 @@ def check_of(arguments: Sequence[Argument], here: str, autocast: bool, limits: L
     return check
 
 
-def _shape_test(
+def _shape_tests(
     name: str, place: int, argument: Argument, limits: Limits, first: Mapping[str, tuple[int, int]]
-) -> str:
-    """Return the test of a tensor's class and shape; it binds the free sizes that are read here `first`."""
+) -> tuple[str, str]:
+    """Return the tests of a tensor's class and shape: that which binds the free sizes, then that by them."""
     # Subclasses, distributed ones say, have no plain memory behind them.
     kind = f"(type({name}) is _Tensor or type({name}) is _Parameter)"
     if not argument.free:
-        return f"{kind} and {name}.shape == _shape{place}"
-    tests = [kind, f"len(_s := {name}.shape) == {len(argument.shape)}"]
-    later = []
+        return f"{kind} and {name}.shape == _shape{place}", ""
+    binding, known = [kind, f"len(_s{place} := {name}.shape) == {len(argument.shape)}"], []
     for axis, size in enumerate(argument.sizes):
         if isinstance(size, str) and first.get(size) == (place, axis):
             least, most = limits[size]
             end = "" if most is None else f" <= {most}"
-            tests.append(f"{least} <= ({size} := _s[{axis}]){end}")
+            binding.append(f"{least} <= ({size} := _s{place}[{axis}]){end}")
         else:
-            later.append(f"_s[{axis}] == {size}")
-    return " and ".join([*tests, *later])
+            known.append(f"_s{place}[{axis}] == {size}")
+    return " and ".join(binding), " and ".join(known)
 
 
 def _test(name: str, place: int, argument: Argument) -> str:

@@ -28,6 +28,7 @@ from .parts import classes_of, stock_class
 from .sizes import Limits, at, read
 from .state import guarded, verified
 
+_PRIMES = (3, 5, 7, 11)
 _LOG = logging.getLogger(__name__.partition(".")[0])
 
 
@@ -85,6 +86,13 @@ class DropInKernel:
     @property
     def arguments(self) -> list[Argument]:
         return [*self.inputs, *self.weights]
+
+    def other_sizes(self) -> dict[str, int]:
+        """Return small free sizes, of which none is a multiple of another; none of a kernel for one size."""
+        found = {}
+        for size, (name, (least, most)) in zip(_PRIMES * len(self.limits), self.limits.items(), strict=False):
+            found[name] = max(least, size if most is None else min(size, most))
+        return found
 
     def names_in(self, layer: torch.nn.Module) -> list[str]:
         """Return the parameters' names in a layer, of which each class may have others."""

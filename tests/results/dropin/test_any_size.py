@@ -248,6 +248,12 @@ def test_an_envelope_of_free_sizes() -> None:
     ):
         fits, said = check(torch.ones(x), torch.ones(y))
         assert not fits and why in said, said
+    early = check_of(
+        [same, free], "", False, {"batch": (1, None), "length": (2, 30)}
+    )  # whose length is read later
+    assert early(torch.ones(3, 20), torch.ones(3, 5, 8)) == (True, "")
+    fits, said = early(torch.ones(3, 20), torch.ones(3, 5))
+    assert not fits and "y has shape (3, 20), the kernel was verified for (batch, length * 4)" in said
     turned = torch.ones(5, 3, 8).transpose(0, 1)
     fits, said = check(turned, torch.ones(3, 20))
     assert not fits and "strides" in said
