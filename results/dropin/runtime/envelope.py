@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import has_static_value, optimization_hint
 
-from .sizes import Limits, Size, at, places_of, read, said
+from .sizes import Limits, Size, at, beyond, places_of, read
 from .state import foreign, foreign_but_for_autocast
 
 Check = Callable[..., tuple[bool, str]]
@@ -224,10 +224,8 @@ def _problem_of(
             return False, why
         dense = [each if isinstance(each, torch.Tensor) and not each.is_nested else None for each in values]
         sizes = read(arguments, dense)
-        for name, size in sizes.items():
-            least, most = limits[name]
-            if not least <= size or (most is not None and size > most):
-                return False, f"{name} is {size}, the kernel was verified for {said({name: (least, most)})}"
+        if why := beyond(sizes, limits):
+            return False, why
         found = (each.problem(value, sizes) for each, value in zip(arguments, values, strict=True))
         why = next((reason for reason in found if reason), "")
         return not why, why

@@ -188,7 +188,7 @@ class DropInKernel:
         """Define the operators, unless another copy of the package has, and load the code that they call."""
         known = existing(name)
         self._compute = self._loaded(f"{module}.kernel")
-        self.operator = known or define(name, self.arguments, self.outputs, self._compute)
+        self.operator = known or define(name, self.arguments, self.outputs, self._compute, limits=self.limits)
 
         def flops(*given: Any) -> int:
             return int(at(words["flops"], read(self.arguments, given)))
@@ -203,7 +203,7 @@ class DropInKernel:
         uses = [forms[use] for use in backward["uses"]]
         grads = [each.packed() for each in self.outputs if each.dtype.is_floating_point]
         operator = existing(f"{name}_backward") or define(
-            f"{name}_backward", [*grads, *uses], wanted, compute, masked=True
+            f"{name}_backward", [*grads, *uses], wanted, compute, masked=True, limits=self.limits
         )
         gradients = Gradients(operator, compute, uses, self.arguments, self.outputs, saves)
         forward = self._loaded(f"{module}.training") if saves else self._compute
@@ -211,7 +211,9 @@ class DropInKernel:
         if known is None:
             once_differentiable(f"{name}_backward")
             if saves:
-                training = define(f"{name}_training", self.arguments, [*self.outputs, *saves], forward)
+                training = define(
+                    f"{name}_training", self.arguments, [*self.outputs, *saves], forward, limits=self.limits
+                )
                 gradients.register(f"{name}_training")
                 trained_by(name, training, len(self.outputs))
             else:

@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from .envelope import Argument
-from .sizes import read
+from .sizes import Limits, beyond, read
 from .state import guarded
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ def define(
     outputs: Sequence[Argument],
     compute: Callable[..., Any],
     masked: bool = False,
+    limits: Limits | None = None,
 ) -> Any:
     """Define the operator `namespace::function` of such tensors, on the CPU.
 
     `name`: contains a hash of what it computes, so that a name is never reused. `compute` returns as many
     tensors as there are `outputs`; those that alias others are copied. The operator raises ValueError for
-    tensors of another shape or dtype, and copies those with other strides. `masked`: it also takes a list of
+    tensors of another shape or dtype, or of sizes beyond `limits`, and copies those with other strides. `masked`: it also takes a list of
     which outputs are wanted; others are empty, and tensors that are not needed then may be None.
     """
     namespace, _, function = name.partition("::")
@@ -58,6 +59,8 @@ def define(
 
     def called(*given: Any) -> Any:
         sizes = read(takes, given) if free else {}
+        if why := beyond(sizes, limits or {}):
+            raise ValueError(why)
         pairs = zip(takes, given, strict=False)
         tensors = [None if each is None else form.conformed(each, sizes) for form, each in pairs]
         made = compute(*tensors, *given[len(takes) :])

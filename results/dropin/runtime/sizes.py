@@ -42,6 +42,15 @@ def at(size: Size, sizes: Mapping[str, Any]) -> Any:
     return size if isinstance(size, int) else eval(_code(size), {"__builtins__": {}}, dict(sizes))
 
 
+def beyond(sizes: Mapping[str, Any], limits: Limits) -> str:
+    """Describe the first size that is beyond its limits; "" if none is."""
+    for name, size in sizes.items():
+        least, most = limits.get(name, (0, None))
+        if size < least or (most is not None and size > most):
+            return f"{name} is {size}, the kernel was verified for {said({name: (least, most)})}"
+    return ""
+
+
 def said(limits: Limits) -> str:
     """Describe free sizes: "any batch_size, length from 2 to 64"."""
     return ", ".join(_said(name, *each) for name, each in limits.items())
