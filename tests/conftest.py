@@ -5,12 +5,14 @@ CPUs than processes. What holds measured times against each other is marked time
 tests come first in each, so that no process is left alone with one at the end. Tests marked gpu are skipped where
 torch finds none, and with `--suite=changed` those of task files that are as they were. With `--part=K` a quarter
 is chosen of all files of tests, and of single tests of task files and of the red team: four numbers in turn run
-all. CI runs one part of the slow tests for each commit.
+all. CI runs one part of the slow tests for each commit. Slow are tests with that mark, and those of slow.txt, which
+`--note-slow` writes: tests that took more than six seconds beside others, and files that set up for as long.
 """
 
 import os
 import signal
 import subprocess
+from collections import Counter
 from pathlib import Path
 from zlib import crc32
 
@@ -21,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
 PARTS = 4
+SLOW_S, SLOW = 6.0, Path(__file__).with_name("slow.txt")
 SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
 
 
@@ -31,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="Test all task files of the suite, or those that differ from the main branch.",
     )
+    parser.addoption("--note-slow", action="store_true", help=f"Add tests that took long to {SLOW.name}.")
     parser.addoption(
         "--part", type=int, help=f"Choose the part of this number, modulo {PARTS}, of the tests."
     )
@@ -44,13 +48,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, min(2 * usable_cpus(), memory_bytes() // PROCESS_BYTES))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """What a test starts inherits this: evaluators take as many threads as there are CPUs left to them.
 
     A shell has what it starts in the background ignore Ctrl-C, which some tests send.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if WORKER is None and config.option.note_slow:
+        config.pluginmanager.register(NotedTests())
     cpus = sorted(os.sched_getaffinity(0))
     if WORKER is not None:
         os.sched_setaffinity(0, cpus[int(WORKER.removeprefix("gw")) % len(cpus) :: COUNT])
@@ -58,7 +64,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slow = set(SLOW.read_text().split("\n"))
     for item in items:
+        if item.nodeid in slow or item.nodeid.partition("::")[0] in slow:
+            item.add_marker(pytest.mark.slow)
         if isinstance(item, pytest.Function) and not BUILDERS.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.builds)
     if config.option.suite == "changed":
@@ -106,6 +115,22 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
         share += rest[:more]
         del rest[:more]
     return [item for share in shares for item in share] + rest
+
+
+class NotedTests:
+    """Plugin that adds tests that took long to slow.txt."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid if report.when == "call" else report.nodeid.partition("::")[0]
+        self.seconds[name] = max(self.seconds[name], report.duration)
+
+    def pytest_sessionfinish(self) -> None:
+        known = SLOW.read_text().splitlines()
+        found = [name for name, seconds in self.seconds.items() if seconds > SLOW_S]
+        SLOW.write_text("".join(f"{name}\n" for name in sorted({*known, *found})))
 
 
 def _part(item: pytest.Item) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,11 +30,8 @@ from kernelwright.kernelbench.free_sizes.text import words as names_in
 from kernelwright.kernelbench.free_sizes.unify import Grid, SizesDecide, unified
 from kernelwright.kernelbench.records import Size, Task
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
+from kernelwright.results.dropin.records import Examined, words
 from kernelwright.results.dropin.runtime.accuracy import first_excess, flat, in_float64
-from kernelwright.results.dropin.runtime.envelope import Argument
-
-if TYPE_CHECKING:
-    from kernelwright.results.dropin.examine import Examined
 
 _SMALLEST = 17  # of the sizes at which forms are compared; more than the lanes of a vector
 _LARGEST = 2**22  # elements of inputs at sizes that are tried
@@ -47,7 +44,7 @@ class OneSize(Exception):  # noqa: N818 - what was found out
 
 @dataclass(frozen=True)
 class _Form:
-    """What the examination finds that depends on sizes."""
+    """Findings of the examination that depend on sizes."""
 
     inputs: tuple[dict[str, Any], ...]
     weights: tuple[dict[str, Any], ...]
@@ -57,7 +54,7 @@ class _Form:
 
 
 def for_any_size(
-    task: Task, own: "Examined", model: nn.Module, kernel: nn.Module, folder: Path
+    task: Task, own: Examined, model: nn.Module, kernel: nn.Module, folder: Path
 ) -> dict[str, Any]:
     """Return what of an examination differs for any sizes, in the fields of `Examined`.
 
@@ -97,7 +94,7 @@ class _Sizes:
     """A task's reference and its kernel at sizes that the task's workload may not have."""
 
     task: Task
-    own: "Examined"
+    own: Examined
     model: nn.Module
     kernel: nn.Module
     folder: Path
@@ -238,12 +235,6 @@ class _Sizes:
         return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
 
 
-def words(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> tuple[dict[str, Any], ...]:
-    """Return arguments in the form of `envelope.Argument.words`."""
-    pairs = zip(names, tensors, strict=True)
-    return tuple(Argument(n, tuple(t.shape), tuple(t.stride()), t.dtype).words() for n, t in pairs)
-
-
 def _first_size(task: Task) -> dict[str, int]:
     """Return the lengths of the task's axes at its first size. Raises OneSize if they are none."""
     for size in task.workload:
@@ -254,7 +245,7 @@ def _first_size(task: Task) -> dict[str, int]:
     return {name: int(task.workload[0].constants[name]) for name in task.axes}
 
 
-def _names(sizes: Mapping[str, int], own: "Examined") -> dict[str, str]:
+def _names(sizes: Mapping[str, int], own: Examined) -> dict[str, str]:
     """Return the names of free sizes in a package: the constants', unless something else is called so."""
     taken = {"self", "torch", "wanted", *(each["name"] for each in (*own.inputs, *own.weights, *own.outputs))}
     for gradient in own.gradients:
@@ -265,7 +256,7 @@ def _names(sizes: Mapping[str, int], own: "Examined") -> dict[str, str]:
     return found
 
 
-def _numbers(own: "Examined") -> set[int]:
+def _numbers(own: Examined) -> set[int]:
     """Return the numbers in shapes and strides, which no size that is tried may equal."""
     arguments = (*own.inputs, *own.weights, *own.outputs)
     return {number for each in arguments for number in (*each["shape"], *each["strides"])}

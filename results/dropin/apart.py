@@ -38,7 +38,7 @@ def examined_apart(task: Task, candidate: Candidate, fresh: bool = True, trained
         found = json.loads(answer.read_text())
     if "error" in found:
         raise UsageError(*found["error"])
-    from kernelwright.results.dropin.examine import Examined
+    from kernelwright.results.dropin.records import Examined
 
     return Examined.model_validate(found["examined"])
 

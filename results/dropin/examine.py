@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -29,9 +28,10 @@ from kernelwright.kernelbench.jit.arguments import DTYPES
 from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.library import CppLibrary, build
 from kernelwright.kernelbench.jit.signature import Parameter
-from kernelwright.kernelbench.records import Candidate, Record, Task
-from kernelwright.results.dropin.any_size import LARGEST_WIDE, OneSize, for_any_size, words
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.results.dropin.any_size import LARGEST_WIDE, OneSize, for_any_size
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
+from kernelwright.results.dropin.records import BuiltLibrary, Examined, words
 from kernelwright.results.dropin.runtime.accuracy import first_excess, flat, in_float64
 from kernelwright.results.dropin.runtime.envelope import Argument, flags_here
 from kernelwright.results.dropin.runtime.libraries import key
@@ -39,34 +39,6 @@ from kernelwright.results.dropin.runtime.libraries import key
 _INSTRUCTIONS = re.compile(
     "sse|ssse|avx|fma|f16c|bmi|amx|adx|popcnt|abm|lzcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|asimd|sve|neon"
 )
-
-
-class BuiltLibrary(Record):
-    """A shared object: its C++ functions with (type, pointers, dtypes pointed to) of each parameter."""
-
-    key: str
-    path: Path
-    functions: dict[str, dict[str, Any]]
-
-
-class Examined(Record):
-    """Result of an examination. Arguments are in the form of `envelope.Argument.words`."""
-
-    inputs: tuple[dict[str, Any], ...]
-    weights: tuple[dict[str, Any], ...]
-    outputs: tuple[dict[str, Any], ...]
-    rows: tuple[int, ...]  # dimensions along which the reference can be split, see `_rows`
-    parameters: tuple[str, ...]  # the weights' names in the reference
-    flops: int | str  # of the reference's products
-    limits: dict[str, tuple[int, int | None]] = Field(default_factory=dict)  # of free sizes, see `sizes`
-    one_size: str = ""  # why a kernel for several sizes is packaged for the first
-    gradients: tuple[dict[str, Any], ...]  # of `Gradient`
-    no_gradient: str  # why there is none
-    under_autocast: bool  # whether autocast leaves the reference as it is
-    relies_on: tuple[str, ...]  # states of torch without which the kernel's own code goes wrong
-    libraries: tuple[BuiltLibrary, ...]
-    torch: str
-    cpu_flags: tuple[str, ...]
 
 
 def examined(

@@ -68,7 +68,7 @@ def trace_free(tracer: Tracer, sizes: Mapping[str, int], reserved: Set[str] = fr
     if own.parts:
         raise Untraceable("forward itself is left to torch, whatever its sizes")
     names = _names(sizes, own, reserved)
-    grid = Grid.near(sizes, _SMALLEST)
+    grid = Grid.near(dict.fromkeys(sizes, _SMALLEST), _SMALLEST)
     if all(size > 1 for size in sizes.values()):  # an axis of one element may lie anywhere
         grid = replace(grid, checks=(sizes,))
     graphs = [own if point == sizes else tracer.graph(point) for point in grid.points]

@@ -45,8 +45,9 @@ def define(
 
     `name`: contains a hash of what it computes, so that a name is never reused. `compute` returns as many
     tensors as there are `outputs`; those that alias others are copied. The operator raises ValueError for
-    tensors of another shape or dtype, or of sizes beyond `limits`, and copies those with other strides. `masked`: it also takes a list of
-    which outputs are wanted; others are empty, and tensors that are not needed then may be None.
+    tensors of another shape or dtype, or of sizes beyond `limits`, and copies those with other strides.
+    `masked`: it also takes a list of which outputs are wanted; others are empty, and tensors that are not
+    needed then may be None.
     """
     namespace, _, function = name.partition("::")
     library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
