@@ -53,9 +53,7 @@ CastTo = Annotated[
 ]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--input", metavar="SIZES", help="Input of a module, as 8,128:bf16, or rows,128 with --size rows=8."
-    ),
+    typer.Option("--input", metavar="SIZES", help="Input of a module, as 8,128:bf16."),
 ]
 Init = Annotated[
     list[str] | None,
