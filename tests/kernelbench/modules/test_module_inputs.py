@@ -39,7 +39,7 @@ def test_a_word_is_one_input(word: str, spec: InputSpec) -> None:
         (["8:int8<1000"], "int8 holds no such limit — use <1 to <128"),
         (["x=8", "4"], "an --input without a name follows one with a name"),
         (["x=8", "x=4"], "--input x is given twice"),
-        (["eight"], "invalid --input eight"),
+        (["eight!"], "invalid --input eight!"),
         ([""], "invalid --input"),
     ],
 )
