@@ -72,12 +72,12 @@ def for_any_size(
         raise OneSize(str(why)) from why
     largest = {name: max(int(size.constants[name]) for size in task.workload) for name in sizes}
     limits: dict[str, tuple[int, int | None]] = dict.fromkeys(names.values(), (1, None))
-    words = {"inputs": form.inputs, "weights": form.weights, "outputs": form.outputs}
+    arguments = {"inputs": form.inputs, "weights": form.weights, "outputs": form.outputs}
     found = {
         field: tuple(
             _argument(each, concrete) for each, concrete in zip(free, getattr(own, field), strict=True)
         )
-        for field, free in words.items()
+        for field, free in arguments.items()
     }
     _check_arguments(found, limits)
     for name, text in names.items():

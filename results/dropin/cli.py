@@ -197,6 +197,8 @@ def _by_kernel(given: Sequence[str], names: list[str], option: str, every: bool)
 
 
 def _show(metadata: dict[str, Any], out: Path) -> None:
+    from kernelwright.results.dropin.runtime.sizes import said
+
     table = Table()
     for heading in ("kernel", "what", "reference", "drop-in", "speedup", "peak memory"):
         table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
@@ -210,8 +212,6 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
             table.add_row(name, what, *us, f"{found['speedup']:.2f}", f"{' → '.join(mib)} MiB")
             if found["speedup"] < 1:
                 slow.append(f"{name}, {what}")
-    from kernelwright.results.dropin.runtime.sizes import said
-
     console = Console(highlight=False)
     if table.row_count:
         console.print(table)

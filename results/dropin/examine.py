@@ -92,7 +92,8 @@ def examined(
     if not task.axes:
         return examined
     try:
-        return examined.model_copy(update=for_any_size(task, examined, model, kernel, folder))
+        with torch.no_grad():
+            return examined.model_copy(update=for_any_size(task, examined, model, kernel, folder))
     except OneSize as why_not:
         return examined.model_copy(update={"one_size": str(why_not)})
 

@@ -26,8 +26,8 @@ def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
 
     Both have the workload of the task; the second is "" if the gradient takes only outputs. `way`:
     "recompute"; "saved" to take outputs, if that leaves less to compute; "activations" to take further
-    results of the forward. Raises UsageError if the
-    task has no gradient that can be traced, or none that takes more.
+    results of the forward. Raises UsageError if the task has no gradient that can be traced, or none that
+    takes more.
     """
     itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
     examined = examined_apart(task, itself)

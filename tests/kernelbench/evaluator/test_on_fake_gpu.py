@@ -3,6 +3,7 @@
 What runs is torch on the CPU; see tests/helpers/gpu.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -125,6 +126,16 @@ POINTS = [  # of a kernel in us, the ratio, and what waiting for the device cost
 ]
 
 
+def spread_of_a_loop() -> float:
+    """Return the mean over the least of the times of the same work, which is 1 where nothing disturbs it."""
+    times = []
+    for _ in range(200):
+        began = time.perf_counter()
+        sum(range(50_000))
+        times.append(time.perf_counter() - began)
+    return sum(times) / len(times) / min(times)
+
+
 @pytest.mark.timed
 @pytest.mark.parametrize(("us", "ratio", "sync_us"), POINTS)
 def test_the_speedup_is_the_ratio_of_what_kernels_take(
@@ -133,20 +144,21 @@ def test_the_speedup_is_the_ratio_of_what_kernels_take(
     """All points of a wider grid: python -m tests.helpers.gpu.clock.
 
     The fake device's time is this machine's, which others use, too: a bias shows every time, a disturbance
-    does not. Where an evaluation says itself that it was disturbed, it says nothing of the clock.
+    does not. What is off counts, unless loops of the same work, which the referee has no part in, differ;
+    four that are far off count in any case.
     """
     page.sync_ns = 1000 * sync_us
     task, candidate = copying(us * ratio, us)
-    off, wrong = [], []
+    off: list[str] = []
+    far = 0
     for _ in range(4):
+        before = spread_of_a_loop()
         found = evaluated(candidate, task, QUICK)
-        if found.verdict is not Verdict.correct:
-            wrong.append(found.reason)
-        if found.timing is not None and found.speedup is not None and found.speedup.eager is not None:
-            median = found.speedup.eager.median
-            if median == pytest.approx(ratio, rel=0.01 if ratio == 1.0 else 0.03):
-                return
-            if not found.timing.busy and not found.timing.clocks_differ:
-                off.append(median)
-    assert not off and len(wrong) < 2, (off, wrong)
+        eager = found.speedup.eager if found.speedup is not None else None
+        if eager is not None and eager.median == pytest.approx(ratio, rel=0.01 if ratio == 1.0 else 0.03):
+            return
+        far += eager is None or abs(eager.median / ratio - 1) > 0.15
+        if max(before, spread_of_a_loop()) < 1.05:
+            off.append(f"{found.reason}: {eager}")
+    assert not off and far < 4, (off, far)
     pytest.skip("this machine is too busy for it")
