@@ -54,7 +54,7 @@ SURFACE = {
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
     },
-    "extract": {"named", "--out", "--input", "--init", "--train", "--most-calls", "--json", "--config"},
+    "extract": {"named", "--out", "--input", "--init", "--size", "--train", "--most-calls", "--json", "--config"},
     "compile": {
         "task", "--language", "--schedule", "--dump", "--free", "--out", "--input", "--init", "--set", "--precision",
         "--kernelbench-dir",
@@ -236,7 +236,7 @@ BROKEN_TASKS = {
 }
 # A model is given to `optimize` in place of tasks; the same command goes on with its folder.
 SURFACE["optimize"] = {"named", "--train", "--most-calls", "--most-parts"} | SURFACE["run"] - {
-    "tasks", "--suite", "--set", "--size", "--precision", "--kernelbench-dir", "--resume", "--replay", "--dry-run"
+    "tasks", "--suite", "--set", "--precision", "--kernelbench-dir", "--resume", "--replay", "--dry-run"
 }  # fmt: skip
 
 

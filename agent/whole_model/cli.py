@@ -38,12 +38,16 @@ class StepOptions(Section):
         str,
         typer.Argument(
             help="FILE.py:NAME, package.module:NAME or hf:NAME; NAME is a model, or a function that returns "
-            "one, (model, batch) or (model, batch, loss).",
+            "one, (model, batch) or (model, batch, loss); a batch may be a function of sizes.",
             metavar="MODEL",
         ),
     ]
     inputs: Inputs = None
     init: Init = None
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=X,…", help="Size of a batch, one of several."),
+    ] = None
     train: Annotated[
         bool, typer.Option("--train", help="A step is forward and backward, of the model's loss.")
     ] = False
@@ -51,7 +55,7 @@ class StepOptions(Section):
 
     @property
     def model(self) -> ModelName:
-        return ModelName.of(self.named, self.inputs or (), self.init or ())
+        return ModelName.of(self.named, self.inputs or (), self.init or (), self.sizes or ())
 
 
 class ExtractOutputOptions(Section):
@@ -113,7 +117,8 @@ def extract_tasks(config: ExtractConfig) -> int:
     """Rank the parts of a model by their share of a step, and write a task for each.
 
     A part is a module or function that makes few calls of torch. Tasks have the shapes, dtypes and settings
-    of its calls. Writes tasks/*.py and parts.json into its folder.
+    of its calls; with several --size, of the axes that --input names, they are for any size, with these as
+    their workload. Writes tasks/*.py and parts.json into its folder.
     """
     out, step = config.output.out, config.step
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -130,9 +135,10 @@ def extract_tasks(config: ExtractConfig) -> int:
 def optimize(config: OptimizeConfig) -> int:
     """Make a model's step faster: kernels for its parts, those that pay in the whole, a package of these.
 
-    Runs the agent on the modules that take most of a step, puts each kernel into the model, keeps those with
-    which the whole step is faster, and compares the step with all of them with the model as it is: time,
-    eager and compiled, memory, outputs and gradients. The same command goes on after an interruption.
+    Runs the agent on the modules and functions that take most of a step, puts each kernel into the model,
+    keeps those with which the whole step is faster, eager or compiled, and compares the step with all of them
+    with the model as it is, at each --size: time, eager and compiled, memory, outputs and gradients. The same
+    command goes on after an interruption.
     """
     step, out = config.step, config.output.out
     console = Console(stderr=True, highlight=False)
@@ -177,6 +183,9 @@ def _show(found: ModelExtract, out: Path) -> None:
         "most; backward: what of it is there; keeps: memory for the backward pass"
     )
     for part in found.parts:
+        if part.one_size:
+            why = f"{part.task} is for the first size alone, because {part.one_size}"
+            console.print(why, markup=False, soft_wrap=True)
         if not part.task:
             console.print(f"No task for {part.name} ({part.fusable_s / found.profiled_s:.1%}): {part.reason}")
     tasks = [part.task for part in found.parts if part.task]

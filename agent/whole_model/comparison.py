@@ -1,7 +1,8 @@
-"""A step of a model as it is against one with drop-ins, in one worker, timed from outside by turns.
+"""A step of a model as it is against one with drop-ins, in a worker each, timed from outside by turns.
 
 The clock is this process's: a kernel cannot change it. Blocks of steps alternate, and the ratio of
-neighbours is what counts, so what slows the machine down slows both.
+neighbours is what counts, so what slows the machine down slows both. Functions that kernels replace are
+replaced for a whole process, hence the two.
 """
 
 import json
@@ -17,7 +18,7 @@ from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.records import ResultDeviation, StepComparison, StepTimes
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
-from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.timing.statistics import interval
@@ -28,23 +29,26 @@ _TIMEOUT_S = 1800.0
 _BLOCK_S = 0.1  # of a block of steps, about
 _PAIRS, _MOST_PAIRS = 15, 60  # of blocks: more than the first until the interval is narrow
 _NARROW = 1.01  # ratio of an interval's bounds
-_SIDES = ("stock", "drop_in")
+_STOCK, _DROP_IN = "stock", "drop_in"
 
 
 class StepPair(AbstractContextManager["StepPair"]):
-    """The step of a model, and the same with drop-ins, in a worker. Raises UsageError where either fails."""
+    """The step of a model, and the same with drop-ins, in workers. Raises UsageError where either fails."""
 
     def __init__(self, model: ModelName, trains: bool) -> None:
         self._model, self._trains = model, trains
+        self._sizes = model.workload
         self._open = ExitStack()
+        self._workers: dict[str, Worker] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
             pool = opened.enter_context(
                 WorkerPool(threads=usable_cpus(), cache=cache_folder(), limits=Limits())
             )
-            self._worker = opened.enter_context(pool.start("baseline", f"{__name__}:serve"))
-            self._ask("load", model=self._model.to_json(), trains=self._trains)
+            for side in (_STOCK, _DROP_IN):
+                self._workers[side] = opened.enter_context(pool.start("baseline", f"{__name__}:serve"))
+                self._ask(side, "load", model=self._model.to_json(), trains=self._trains)
             self._open = opened.pop_all()
         return self
 
@@ -53,56 +57,98 @@ class StepPair(AbstractContextManager["StepPair"]):
     ) -> None:
         self._open.close()
 
+    def keep_exact(self) -> None:
+        """Have both compute their results in float64, as the model is: before anything is put in."""
+        for side in (_STOCK, _DROP_IN):
+            self._ask(side, "keep_exact")
+
     def put_in(self, packages: Sequence[Path]) -> dict[str, str]:
-        """Put these packages into the second model, in place of those before; return what they replace."""
-        replaced = self._ask("put_in", packages=[str(path.resolve()) for path in packages])["replaced"]
-        return dict(replaced)
+        """Put packages into the second model; return what they replace."""
+        folders = [str(path.resolve()) for path in packages]
+        return dict(self._ask(_DROP_IN, "put_in", packages=folders)["replaced"])
+
+    def unreached(self) -> str:
+        """Return why no kernel computes any call of a step; "" if one does."""
+        found = self._ask(_DROP_IN, "calls")
+        return "" if found["reached"] else found["why"] or "the step does not call what it replaces"
 
     def times(self, compiled: bool) -> StepTimes:
-        """Time both by turns. `compiled`: by torch.compile, which the first calls wait for."""
-        counts = {}
-        for side in _SIDES:
-            self._seconds(side, compiled, 1)
-            counts[side] = max(1, round(_BLOCK_S / max(1e-4, self._seconds(side, compiled, 1))))
-        seconds: dict[str, list[float]] = {side: [] for side in _SIDES}
-        stock, drop_in = seconds.values()
+        """Time both by turns, at all sizes. `compiled`: by torch.compile, which the first calls wait for."""
+        places = range(len(self._sizes))
+        block = _BLOCK_S / len(places)
+        counts = {
+            side: [max(1, round(block / self._warm(side, size, compiled))) for size in places]
+            for side in (_STOCK, _DROP_IN)
+        }
+        seconds: dict[str, list[list[float]]] = {side: [[] for _ in places] for side in counts}
         for pair in range(_MOST_PAIRS):
-            for side in _SIDES if pair % 2 else reversed(_SIDES):
-                seconds[side].append(self._seconds(side, compiled, counts[side]) / counts[side])
-            ratios = [one / other for one, other in zip(stock, drop_in, strict=True)]
-            speedup = interval([ratios])
-            if pair + 1 >= _PAIRS and speedup.high < _NARROW * speedup.low:
+            for side in (_STOCK, _DROP_IN) if pair % 2 else (_DROP_IN, _STOCK):
+                for size in places:
+                    count = counts[side][size]
+                    seconds[side][size].append(self._seconds(side, size, compiled, count) / count)
+            found = self._found(seconds[_STOCK], seconds[_DROP_IN])
+            if pair + 1 >= _PAIRS and found.speedup.high < _NARROW * found.speedup.low:
                 break
-        return StepTimes(stock_s=median(stock), drop_in_s=median(drop_in), speedup=speedup)
+        return found
 
-    def compared(self, compiled: bool = True) -> StepComparison:
-        """Time both, eager and compiled, and compare their memory, outputs and gradients."""
+    def _found(self, stock: Sequence[Sequence[float]], drop_in: Sequence[Sequence[float]]) -> StepTimes:
+        weights = [size.weight for size in self._sizes]
+        found = _step_times(*(_weighted(side, weights) for side in (stock, drop_in)))
+        if len(weights) == 1:
+            return found
+        blocks = zip(self._sizes, stock, drop_in, strict=True)
+        return found.model_copy(update={"sizes": {str(size): _step_times(*both) for size, *both in blocks}})
+
+    def compared(self) -> StepComparison:
+        """Compare their memory, outputs and gradients, and time both, eager and compiled.
+
+        `keep_exact` comes first.
+        """
         stock_peak, drop_in_peak = self.peaks()
-        return StepComparison(
+        found = StepComparison(
+            deviations=self.deviations(),
             eager=self.times(compiled=False),
-            compiled=self.times(compiled=True) if compiled else None,
+            compiled=None,
             stock_peak_bytes=stock_peak,
             drop_in_peak_bytes=drop_in_peak,
-            deviations=self.deviations(),
         )
+        try:
+            return found.model_copy(update={"compiled": self.times(compiled=True)})
+        except UsageError as error:
+            return found.model_copy(update={"not_compiled": error.message})
 
     def peaks(self) -> tuple[int, int]:
         """Return the most bytes of memory that a step has at a time, of either, beside the weights."""
-        stock, drop_in = (int(self._ask("peak", side=side)["bytes"]) for side in _SIDES)
+        stock, drop_in = (int(self._ask(side, "peak")["bytes"]) for side in (_STOCK, _DROP_IN))
         return stock, drop_in
 
     def deviations(self) -> tuple[ResultDeviation, ...]:
-        """Return how far outputs, or the loss and gradients, are from those in float64."""
-        return tuple(ResultDeviation(**each) for each in self._ask("deviations")["deviations"])
+        """Return how far outputs, or the loss and gradients, are from those of `keep_exact`."""
+        stock, drop_in = (self._ask(side, "errors")["errors"] for side in (_STOCK, _DROP_IN))
+        return tuple(
+            ResultDeviation(
+                name=name,
+                size=str(size) if len(self._sizes) > 1 else "",
+                stock_error=error,
+                drop_in_error=other[name],
+            )
+            for size, one, other in zip(self._sizes, stock, drop_in, strict=True)
+            for name, error in one.items()
+        )
 
-    def _seconds(self, side: str, compiled: bool, steps: int) -> float:
+    def _warm(self, side: str, size: int, compiled: bool) -> float:
+        """Run two steps; return the seconds of the second."""
+        self._seconds(side, size, compiled, 1)
+        return max(1e-4, self._seconds(side, size, compiled, 1))
+
+    def _seconds(self, side: str, size: int, compiled: bool, steps: int) -> float:
         began = time.perf_counter()
-        self._ask("steps", side=side, compiled=compiled, steps=steps)
+        self._ask(side, "run", size=size, compiled=compiled, steps=steps)
         return time.perf_counter() - began
 
-    def _ask(self, what: str, **more: Any) -> dict[str, Any]:
+    def _ask(self, side: str, what: str, **more: Any) -> dict[str, Any]:
         try:
-            answer = json.loads(self._worker.request({"do": what, **more}, _TIMEOUT_S))
+            answer = json.loads(self._workers[side].request({"do": what, **more}, _TIMEOUT_S))
         except (WorkerDied, WorkerTimeout) as error:
             raise UsageError(
                 f"{self._model} ended the process that ran it: {error}", "try a smaller batch or fewer layers"
@@ -112,17 +158,32 @@ class StepPair(AbstractContextManager["StepPair"]):
         return dict(answer)
 
 
-def serve(channel: Channel) -> None:
-    """Worker entry: a model's step, with and without drop-ins."""
-    from kernelwright.agent.whole_model.two_steps import TwoSteps
+def _weighted(seconds: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
+    """Return the mean of all sizes by weight, block by block."""
+    return [
+        sum(weight * one for weight, one in zip(weights, block, strict=True)) / sum(weights)
+        for block in zip(*seconds, strict=True)
+    ]
 
-    steps = TwoSteps()
+
+def _step_times(stock: Sequence[float], drop_in: Sequence[float]) -> StepTimes:
+    ratios = [one / other for one, other in zip(stock, drop_in, strict=True)]
+    return StepTimes(stock_s=median(stock), drop_in_s=median(drop_in), speedup=interval([ratios]))
+
+
+def serve(channel: Channel) -> None:
+    """Worker entry: a model's step."""
+    from kernelwright.agent.whole_model.measured_step import MeasuredStep
+
+    step = MeasuredStep()
     answers: dict[str, Callable[..., dict[str, Any]]] = {
-        "load": steps.load,
-        "put_in": steps.put_in,
-        "steps": steps.run,
-        "peak": steps.peak,
-        "deviations": steps.deviations,
+        "load": step.load,
+        "keep_exact": step.keep_exact,
+        "put_in": step.put_in,
+        "calls": step.calls,
+        "run": step.run,
+        "peak": step.peak,
+        "errors": step.errors,
     }
     while True:
         asked, _ = channel.receive_json()

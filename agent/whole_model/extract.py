@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernelwright.agent.whole_model.model_name import ModelName
+from kernelwright.agent.whole_model.model_name import ModelName, lengths
 from kernelwright.agent.whole_model.records import ExtractedPart, ModelExtract
 from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
@@ -31,15 +31,18 @@ def extract(model: ModelName, trains: bool, most_calls: int) -> tuple[ModelExtra
 
 def serve(channel: Channel) -> None:
     """Worker entry: survey one model."""
+    from kernelwright.agent.whole_model.other_sizes import OtherSizes
     from kernelwright.agent.whole_model.parts import parts_of
     from kernelwright.agent.whole_model.survey import survey
 
     asked, _ = channel.receive_json()
     try:
         model = ModelName.from_json(asked["model"])
-        step = model.step(asked["trains"])
+        step_at = model.steps(asked["trains"])
+        step = step_at(lengths(model.workload[0]))
         surveyed = survey(step, time.perf_counter)
-        parts = parts_of(surveyed, asked["most_calls"])
+        others = OtherSizes(step_at, model.workload) if len(model.workload) > 1 else None
+        parts = parts_of(surveyed, asked["most_calls"], others)
         total = surveyed.places[0].cost
         names = _file_names(parts)
         extract = ModelExtract(
@@ -83,4 +86,6 @@ def _record(part: "ModelPart", task: str) -> ExtractedPart:
         torch_calls=part.torch_calls,
         task=task,
         reason=part.reason,
+        one_size=part.one_size,
+        constants=part.constants if part.source else {},
     )

@@ -25,7 +25,8 @@ from kernelwright.agent.whole_model.records import (
 )
 from kernelwright.agent.whole_model.report import markdown
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.kernelbench.records import Record, Task
+from kernelwright.kernelbench.records import Record
+from kernelwright.kernelbench.sources import task_of_text
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
@@ -44,7 +45,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ModelOptimization:
-    """ModelOptimization of one model, in a folder; progress messages go to `say`."""
+    """Optimization of one model, in a folder; progress messages go to `say`."""
 
     model: ModelName
     trains: bool
@@ -59,15 +60,18 @@ class ModelOptimization:
         if known is not None:
             return known
         parts = self.parts()
-        chosen = [part for part in parts.parts if part.task and part.is_module][: self.most_parts]
+        chosen = [part for part in parts.parts if part.task][: self.most_parts]
         if not chosen:
             raise UsageError(
-                f"{self.model} has no module that fusing could make faster",
+                f"{self.model} has no part that fusing could make faster",
                 "see its parts in parts.json, or raise --most-calls",
             )
+        for part in chosen:
+            if part.one_size:
+                self.say(f"{part.name}: a kernel for the first size alone, because {part.one_size}")
         tasks = [path for part in chosen for path in self._tasks_of(part)]
         self._search(config, tasks, command)
-        results = self._each_alone([self._packaged(part) for part in chosen])
+        results = [self._alone(self._packaged(part)) for part in chosen]
         return self._whole(parts, results)
 
     def parts(self) -> ModelExtract:
@@ -96,7 +100,7 @@ class ModelOptimization:
         path = self.out / TASKS / part.task
         gradient, forward = (path.with_name(path.stem + suffix) for suffix in (_GRADIENT, _FORWARD))
         if self.trains and not gradient.exists():
-            task = Task(id=f"file:{path.stem}", level=0, source=path.read_text(encoding="utf-8"))
+            task = task_of_text(f"file:{path.stem}", path.read_text(encoding="utf-8"))
             try:
                 sources = gradient_tasks(task, "activations")
             except UsageError:
@@ -139,41 +143,82 @@ class ModelOptimization:
     def _winner(self, task: str) -> Winner:
         return Winner.of(self.out / RUN, f"file:{Path(task).stem}")
 
-    def _kernel(self, part: ExtractedPart, winner: Winner) -> PackagedKernel:
-        backward = Winner.all_of(self.out / RUN) if self.trains else ()
-        return PackagedKernel(winner.name, winner, {part.kind: {}}, backward=backward)
-
-    def _each_alone(self, results: Sequence[PartResult]) -> list[PartResult]:
-        """Time the step with one package at a time; those that pay are kept."""
-        return [self._alone(result) if result.package else result for result in results]
+    def _kernel(self, part: ExtractedPart, winner: Winner, slower: Sequence[str] = ()) -> PackagedKernel:
+        return PackagedKernel(
+            winner.name,
+            winner,
+            layers={part.kind: {}} if part.is_module else {},
+            functions=() if part.is_module else (part.kind,),
+            constants=part.constants,
+            backward=Winner.all_of(self.out / RUN) if self.trains else (),
+            slower=slower,
+        )
 
     def _alone(self, result: PartResult) -> PartResult:
+        """Time the step with one package, from its file if it was timed before."""
+        if not result.package:
+            return result
+        file = self.out / PACKAGES / f"{result.package}.json"
+        if (known := read(file, PartResult)) is not None:
+            return known
+        found = self._timed_alone(result)
+        self._write(file, found.model_dump_json(indent=2) + "\n")
+        return found
+
+    def _timed_alone(self, result: PartResult) -> PartResult:
         """Time the step with one package, in a worker of its own, for it may end that."""
         try:
             with StepPair(self.model, self.trains) as pair:
-                replaced = pair.put_in([self.out / PACKAGES / result.package])
+                replaced = pair.put_in([self.out / PACKAGES / result.package / result.package])
+                result = result.model_copy(update={"replaced": len(replaced)})
+                if why := pair.unreached():
+                    return result.model_copy(update={"reason": f"it computes no call: {why}"})
                 times = pair.times(compiled=False)
+                self.say(f"{result.part}: {len(replaced)} replaced, {with_bounds(times.speedup)}")
+                result = result.model_copy(update={"alone": times})
+                if times.speedup.low <= _LEAST_GAIN:
+                    reason = "the step is not faster with it, by its whole interval"
+                    return result.model_copy(update={"reason": reason})
+                result = result.model_copy(update={"kept": True})
+                return self._timed_compiled(result, pair)
         except UsageError as error:
             return result.model_copy(update={"reason": error.message})
-        self.say(f"{result.part}: {len(replaced)} replaced, {with_bounds(times.speedup)}")
-        kept = times.speedup.low > _LEAST_GAIN
-        reason = "" if kept else "the step is not faster with it, by its whole interval"
-        update = {"replaced": len(replaced), "alone": times, "kept": kept, "reason": reason}
-        return result.model_copy(update=update)
+
+    def _timed_compiled(self, result: PartResult, pair: StepPair) -> PartResult:
+        """Time the compiled step with a package that is kept; where it does not pay, it is left out."""
+        try:
+            times = pair.times(compiled=True)
+        except UsageError as error:
+            return result.model_copy(update={"reason": f"eager only: {error.message}"})
+        self.say(f"{result.part}: {with_bounds(times.speedup)} by torch.compile")
+        pays = times.speedup.low > _LEAST_GAIN
+        reason = "" if pays else "eager only: the compiled step is not faster with it"
+        return result.model_copy(update={"compiled": times, "reason": reason})
+
+    def _slower(self, result: PartResult) -> tuple[str, ...]:
+        """Return the modes in which a kernel is left out."""
+        mode = "training" if self.trains else "forward"
+        return (f"{mode}, compiled",) if result.reason else ()
 
     def _whole(self, parts: ModelExtract, results: Sequence[PartResult]) -> ModelResult:
-        """Compare the model with all that is kept, and write the package and the result."""
+        """Write the package of all that is kept, compare the model with it, and write the result."""
         kept = [result for result in results if result.kept]
         comparison = None
         if kept:
+            name = f"{self._slug}_kernels"
+            package = self.out / PACKAGE / name
+            if not package.parent.exists():
+                by_task = {part.task: part for part in parts.parts}
+                kernels = [
+                    self._kernel(by_task[each.task], self._winner(each.task), self._slower(each))
+                    for each in kept
+                ]
+                write(kernels, package.parent, name, measure=False)
             self.say("comparing the whole step, eager and compiled")
             with StepPair(self.model, self.trains) as pair:
-                pair.put_in([self.out / PACKAGES / result.package for result in kept])
+                pair.keep_exact()
+                pair.put_in([package])
                 comparison = pair.compared()
-            if not (self.out / PACKAGE).exists():
-                by_task = {part.task: part for part in parts.parts}
-                kernels = [self._kernel(by_task[each.task], self._winner(each.task)) for each in kept]
-                write(kernels, self.out / PACKAGE, f"{self._slug}_kernels", measure=False)
         result = ModelResult(
             model=str(self.model),
             words=self.model.words,

@@ -3,9 +3,11 @@
 import operator
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
+from kernelwright.agent.whole_model.other_sizes import OtherSizes
 from kernelwright.agent.whole_model.places import CallExample, CallSite, StepCost
 from kernelwright.agent.whole_model.survey import StepSurvey
 from kernelwright.kernelbench.errors import UsageError
@@ -15,6 +17,7 @@ from kernelwright.kernelbench.modules.writing import task_source
 # All chosen by hand.
 _LEAST_SHARE = 0.005  # of the step's time, in all operators but products
 _IN_SMALLER = 0.7  # of that time of a part, above which smaller parts within are taken
+_CONSTANTS = (bool, int, float, str, type(None))
 _OPERATORS_A_CALL = 6  # of ATen for a call of torch, at most, views and copies included
 
 
@@ -33,6 +36,7 @@ class ModelPart:
     torch_calls: int = 0  # of one traced call
     source: str = ""  # of its task; "" without one
     reason: str = ""  # why there is none
+    one_size: str = ""  # why it has the first size alone, of several
 
     @property
     def is_divided(self) -> bool:
@@ -50,12 +54,24 @@ class ModelPart:
         return isinstance(self.places[0].called, nn.Module)
 
     @property
+    def constants(self) -> dict[str, Any]:
+        """Numbers, texts and None among the arguments of a function, by name."""
+        if self.is_module or self.example is None:
+            return {}
+        code = self.places[0].called.__code__
+        names = code.co_varnames[: code.co_argcount]
+        given = {**dict(zip(names, self.example.args, strict=False)), **self.example.kwargs}
+        return {name: value for name, value in given.items() if isinstance(value, _CONSTANTS)}
+
+    @property
     def name(self) -> str:
         return self.kind.rpartition(".")[2]
 
 
-def parts_of(survey: StepSurvey, most_calls: int) -> list[ModelPart]:
+def parts_of(survey: StepSurvey, most_calls: int, others: OtherSizes | None = None) -> list[ModelPart]:
     """Return the parts of a step that make few calls of torch, by the time that fusing could save at most.
+
+    Their tasks are for any size where `others` has the step at other sizes and they can be.
 
     The largest such parts are taken, unless smaller ones within hold most of that time: kernels for these
     serve more models. What cannot be a task is listed with the reason, and what is within it looked at.
@@ -70,7 +86,7 @@ def parts_of(survey: StepSurvey, most_calls: int) -> list[ModelPart]:
         whole = [part for part in here if not part.is_divided]
         for part in whole:
             if not part.looked_at:
-                _make_task(part, most_calls)
+                _make_task(part, most_calls, others)
             if part.source or part.reason:
                 found[part.kind, part.form] = part
         if here and not (whole and all(part.source for part in whole)):
@@ -100,7 +116,7 @@ def _kinds(survey: StepSurvey) -> dict[tuple[str, str], ModelPart]:
     return kinds
 
 
-def _make_task(part: ModelPart, most_calls: int) -> None:
+def _make_task(part: ModelPart, most_calls: int, others: OtherSizes | None) -> None:
     """Trace the part and write its task, unless it makes more calls of torch."""
     part.looked_at = True
     if part.operators / part.calls > _OPERATORS_A_CALL * most_calls:
@@ -110,9 +126,19 @@ def _make_task(part: ModelPart, most_calls: int) -> None:
         traced = trace_call(part.places[0].called, part.example.args, part.example.kwargs)
         part.torch_calls = _calls_in(traced)
         if part.torch_calls <= most_calls:
-            part.source = task_source(traced)
+            part.source = _source(part, traced, others)
     except UsageError as error:
         part.reason = error.message
+
+
+def _source(part: ModelPart, traced: TracedCall, others: OtherSizes | None) -> str:
+    """Return the part's task, for any size if it can be."""
+    if others is not None:
+        try:
+            return others.source(part.places[0], part.form, traced)
+        except UsageError as error:
+            part.one_size = error.message
+    return task_source(traced)
 
 
 def _calls_in(traced: TracedCall) -> int:

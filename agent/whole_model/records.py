@@ -1,6 +1,12 @@
 """Records of a model's parts and of what kernels for them gain, as they are written to files."""
 
+from typing import TypeAlias
+
+from pydantic import Field
+
 from kernelwright.kernelbench.records import Interval, Record
+
+Constant: TypeAlias = bool | int | float | str | None
 
 
 class ExtractedPart(Record):
@@ -17,6 +23,8 @@ class ExtractedPart(Record):
     torch_calls: int = 0  # of one call, as traced
     task: str = ""  # name of its task file; "" without one
     reason: str = ""  # why there is none
+    one_size: str = ""  # why the task has the first size alone, though the model has several
+    constants: dict[str, Constant] = Field(default_factory=dict)  # of a function's arguments, by name
 
     @property
     def name(self) -> str:
@@ -36,9 +44,9 @@ class ModelExtract(Record):
     """Result of `extract`: the time of a model's step and its parts. Shares of parts are of `profiled_s`."""
 
     model: str
-    words: tuple[str, ...] = ()  # --input and --init of it
+    words: tuple[str, ...] = ()  # --input, --init and --size of it
     trains: bool
-    seconds: float  # of a step
+    seconds: float  # of a step, at the first size
     profiled_s: float  # of its operators, under the profiler
     products_s: float
     kept_bytes: int
@@ -46,17 +54,22 @@ class ModelExtract(Record):
 
 
 class StepTimes(Record):
-    """Times of a step, medians, and the ratio of blocks side by side."""
+    """Times of a step, medians, and the ratio of blocks side by side.
+
+    Of several sizes `stock_s` and `drop_in_s` are means by weight, and `sizes` has each by its name.
+    """
 
     stock_s: float
     drop_in_s: float
     speedup: Interval
+    sizes: "dict[str, StepTimes]" = Field(default_factory=dict)
 
 
 class ResultDeviation(Record):
     """Distance of a result from that in float64, by the largest number in it."""
 
     name: str  # "loss", "gradient of NAME", "output 0"
+    size: str = ""  # "" of a model with one
     stock_error: float
     drop_in_error: float
 
@@ -66,7 +79,8 @@ class StepComparison(Record):
 
     eager: StepTimes
     compiled: StepTimes | None
-    stock_peak_bytes: int
+    not_compiled: str = ""  # why there is none
+    stock_peak_bytes: int  # at the size that needs most
     drop_in_peak_bytes: int
     deviations: tuple[ResultDeviation, ...]
 
@@ -78,17 +92,18 @@ class PartResult(Record):
     task: str
     places: tuple[str, ...]
     package: str  # its folder in packages/; "" without a kernel
-    replaced: int = 0  # layers
+    replaced: int = 0  # layers and functions
     alone: StepTimes | None = None  # of the step with this package only, eager
+    compiled: StepTimes | None = None  # the same by torch.compile, if it was measured
     kept: bool = False
-    reason: str = ""  # why it is not
+    reason: str = ""  # why it is not; of one that is kept, where it is left out
 
 
 class ModelResult(Record):
     """Result of `optimize`: the kernels that pay, and the step with all of these."""
 
     model: str
-    words: tuple[str, ...] = ()  # --input and --init of it
+    words: tuple[str, ...] = ()  # --input, --init and --size of it
     trains: bool
     parts: tuple[PartResult, ...]
     comparison: StepComparison | None  # None if no kernel is kept

@@ -7,46 +7,53 @@ from kernelwright.agent.whole_model.records import ModelResult, StepComparison, 
 from kernelwright.results.formatting import with_bounds
 
 
-def markdown(found: ModelResult, folder: Path) -> str:
+def markdown(result: ModelResult, folder: Path) -> str:
     """Return the report of a result, whose package is in `folder`."""
-    kind = "a step of training" if found.trains else "a forward call"
-    parts = [f"# {found.model}: {kind}"]
-    if found.comparison is None:
+    kind = "a step of training" if result.trains else "a forward call"
+    parts = [f"# {result.model}: {kind}"]
+    if result.comparison is None:
         parts.append("No kernel makes the whole step faster, so there is no package.")
     else:
-        parts += [_whole(found.comparison), _use(found, folder)]
+        parts += [_whole(result.comparison), _use(result, folder)]
     rows = [
         (
             each.part,
             str(each.replaced or ""),
-            with_bounds(each.alone.speedup) if each.alone is not None else "",
-            "kept" if each.kept else each.reason,
+            *(with_bounds(found.speedup) if found else "" for found in (each.alone, each.compiled)),
+            "; ".join([*["kept"] * each.kept, *[each.reason] * bool(each.reason)]),
         )
-        for each in found.parts
+        for each in result.parts
     ]
     parts.append("Each kernel alone in the model:")
-    parts.append(_table(("part", "layers", "step, eager", ""), rows))
+    parts.append(_table(("part", "replaced", "step, eager", "step, compiled", ""), rows))
     return "\n\n".join(parts) + "\n"
 
 
 def _whole(found: StepComparison) -> str:
-    rows = [_times("eager", found.eager)]
+    rows = _times("eager", found.eager)
     if found.compiled is not None:
-        rows.append(_times("torch.compile", found.compiled))
+        rows += _times("torch.compile", found.compiled)
     mib = [f"{each / 2**20:.1f} MiB" for each in (found.stock_peak_bytes, found.drop_in_peak_bytes)]
     ratio = found.stock_peak_bytes / max(1, found.drop_in_peak_bytes)
     rows.append(("peak memory of a step", *mib, f"{ratio:.2f}"))
     worst = max(found.deviations, key=lambda each: each.drop_in_error / max(each.stock_error, 1e-12))
+    where = f" at {worst.size}" if worst.size else ""
+    why = f"\n\nNot timed by torch.compile: {found.not_compiled}." if found.not_compiled else ""
     return (
         _table(("", "stock", "with kernels", "ratio"), rows)
-        + f"\n\nFarthest from float64, beside the model as it is: {worst.name}, by {worst.drop_in_error:.2g} "
-        f"of its largest number, the model itself by {worst.stock_error:.2g}."
+        + f"\n\nFarthest from float64, beside the model as it is: {worst.name}{where}, by "
+        f"{worst.drop_in_error:.2g} of its largest number, the model itself by {worst.stock_error:.2g}.{why}"
     )
 
 
-def _times(name: str, found: StepTimes) -> tuple[str, ...]:
+def _times(name: str, found: StepTimes) -> list[tuple[str, ...]]:
+    """Return the row of all sizes together, and those of each."""
     times = [f"{each * 1e3:.4g} ms" for each in (found.stock_s, found.drop_in_s)]
-    return name, *times, with_bounds(found.speedup)
+    first = f"{name}, mean of all sizes" if found.sizes else name
+    rows = [(first, *times, with_bounds(found.speedup))]
+    for size, each in found.sizes.items():
+        rows += [(f"{name}, {size}", *row[1:]) for row in _times(name, each)]
+    return rows
 
 
 def _use(found: ModelResult, folder: Path) -> str:

@@ -1,5 +1,6 @@
 """One step of a model: a forward call and, in training, the backward pass of its loss."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,12 +27,18 @@ class ModelStep:
 
     @classmethod
     def of(
-        cls, made: Any, args: Sequence[Any], kwargs: Mapping[str, Any], trains: bool, name: str
+        cls,
+        made: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        trains: bool,
+        name: str,
+        sizes: Mapping[str, int] | None = None,
     ) -> "ModelStep":
         """Return the step of what a name stands for: a model, or what its builder returned.
 
         A builder returns a model, (model, batch) or (model, batch, loss); a batch is a tensor, a tuple of
-        arguments or a dict of keywords. Raises UsageError.
+        arguments or a dict of keywords, or a function that makes one of given `sizes`. Raises UsageError.
         """
         model, batch, loss = made, None, None
         if isinstance(made, tuple) and 2 <= len(made) <= 3:
@@ -44,6 +51,13 @@ class ModelStep:
             )
         if batch is not None and (args or kwargs):
             raise UsageError(f"{name} returns a batch, and --input is given", "leave out --input")
+        if callable(batch) and not isinstance(batch, Tensor):
+            batch = _made(batch, sizes or {}, name)
+        elif batch is not None and sizes:
+            raise UsageError(
+                f"{name} returns a batch of one size, and --size is given",
+                f"return a function in its place, batch({', '.join(sizes)})",
+            )
         if isinstance(batch, Mapping):
             kwargs = dict(batch)
         elif batch is not None:
@@ -88,3 +102,14 @@ class ModelStep:
         if not loss.requires_grad:
             raise UsageError(f"the loss of {name} needs no gradient", "let a parameter require one")
         return loss
+
+
+def _made(batch: Callable[..., Any], sizes: Mapping[str, int], name: str) -> Any:
+    """Return the batch of these sizes."""
+    try:
+        return batch(**sizes)
+    except Exception as error:
+        wanted = "".join(f",{each}=8" for each in inspect.signature(batch).parameters)[1:]
+        raise UsageError(
+            f"the batch of {name} cannot be made: {said(error)}", f"give --size {wanted}, say"
+        ) from error

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -10,35 +11,57 @@ from kernelwright.kernelbench.errors import UsageError
 
 _WRITTEN_OUT = 256  # elements of a buffer whose numbers are
 _STATISTICS = 1 << 22  # elements that mean and spread are taken of
+_Shape: TypeAlias = tuple[int, ...]
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def input_like(tensor: Tensor, name: str) -> str:
-    """Return code that draws an input like this one. Raises UsageError for NaN and infinities."""
-    return _laid_out(tensor, lambda value: _mask(value) or _drawn(value, name, spread=1.0))
+def input_like(tensor: Tensor, name: str, at: Tensor | None = None) -> str:
+    """Return code that draws an input like this one; with the shape of `at`, the same input at other sizes.
+
+    Raises UsageError for NaN and infinities.
+    """
+    other = tensor if at is None else at
+
+    def code(value: Tensor, shape: _Shape) -> str:
+        if at is not None and not value.is_floating_point() and _counts(tensor) and _counts(at):
+            value = at.flatten()  # positions: below the number of them
+        return _mask(value, shape) or _drawn(value, shape, name, spread=1.0)
+
+    return _laid_out(tensor, code, other.shape)
+
+
+def _counts(tensor: Tensor) -> bool:
+    """Return True for integers from 0 to below the length of an axis."""
+    is_integer = tensor.dtype in _INTEGERS and tensor.numel() > 0
+    return is_integer and int(tensor.min()) == 0 and int(tensor.max()) + 1 in tensor.shape
 
 
 def parameter_like(tensor: Tensor, name: str) -> str:
     """Return code that draws a parameter like this one, or fills it with its one number."""
-    return _laid_out(tensor, lambda value: _filled(value) or _drawn(value, name))
+    return _laid_out(tensor, lambda value, shape: _filled(value) or _drawn(value, shape, name))
 
 
 def buffer_like(tensor: Tensor, name: str) -> str:
     """Return code for a buffer: its own numbers, where they are few or follow a rule, else ones like them."""
-    return _laid_out(
-        tensor, lambda value: _filled(value) or _mask(value) or _ruled(value) or _drawn(value, name)
-    )
+
+    def code(value: Tensor, shape: _Shape) -> str:
+        return _filled(value) or _mask(value, shape) or _ruled(value) or _drawn(value, shape, name)
+
+    return _laid_out(tensor, code)
 
 
-def _laid_out(tensor: Tensor, code: Callable[[Tensor], str]) -> str:
-    """Return code for a tensor with the strides of this one, if it is dense in some order of dimensions."""
-    value = tensor.detach()
+def _laid_out(tensor: Tensor, code: Callable[[Tensor, _Shape], str], shape: _Shape = ()) -> str:
+    """Return code for a tensor with the strides of this one, if it is dense in some order of dimensions.
+
+    `shape`: of what is drawn, where it is not the tensor's own.
+    """
+    value, shape = tensor.detach(), tuple(shape) or tuple(tensor.shape)
     order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
     dense = value.permute(order)
     if value.is_contiguous() or not dense.is_contiguous():
-        return code(value.contiguous())
+        return code(value.contiguous(), shape)
     back = [order.index(d) for d in range(value.dim())]
-    drawn = code(dense)
+    drawn = code(dense, tuple(shape[d] for d in order))
     return (
         f"{f'({drawn})' if ' ' in drawn.rpartition(')')[2] else drawn}.permute({', '.join(map(str, back))})"
     )
@@ -68,16 +91,16 @@ def _ruled(value: Tensor) -> str:
     return ""
 
 
-def _mask(value: Tensor) -> str:
+def _mask(value: Tensor, form: _Shape) -> str:
     """Return code of a causal mask: True or 0 up to the diagonal, or above it; else ""."""
     if value.dim() < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
         return ""
-    shape = _shape(value)
+    shape = repr(form)
     ones = torch.ones(value.shape, dtype=torch.bool, device=value.device)
     if value.dtype is torch.bool:
-        for form, part in ((".tril()", ones.tril()), (".triu(1)", ones.triu(1))):
+        for triangle, part in ((".tril()", ones.tril()), (".triu(1)", ones.triu(1))):
             if bool((value == part).all()):
-                return f"torch.ones({shape}, dtype=torch.bool){form}"
+                return f"torch.ones({shape}, dtype=torch.bool){triangle}"
     elif value.is_floating_point():
         above, zero = ones.triu(1), value == 0
         masked = value[above]
@@ -86,17 +109,21 @@ def _mask(value: Tensor) -> str:
     return ""
 
 
-def _drawn(value: Tensor, name: str, spread: float = 0.0) -> str:
+def _drawn(value: Tensor, shape: _Shape, name: str, spread: float = 0.0) -> str:
     """Return code that draws numbers of this kind. `spread`: standard deviation where they are all equal."""
-    sizes, dtype = ", ".join(map(str, value.shape)) or "()", _dtype(value)
+    sizes, dtype = ", ".join(map(str, shape)) or "()", _dtype(value)
     some = value.flatten()[:_STATISTICS]
     if value.dtype is torch.bool:
         share = float(some.float().mean()) if value.numel() else 0.5
         return f"torch.rand({sizes}) < {_short(share if 0 < share < 1 else 0.5)}"
     if value.dtype in _INTEGERS:
         least, most = (int(some.min()), int(some.max())) if value.numel() else (0, 1)
-        first = min(0, least)
-        return f"torch.randint({first}, {max(most, first) + 1}, {_shape(value)}{_dtype(value, int)})"
+        first, ignored = min(0, least), some[some < 0]
+        marked = least < 0 <= most and bool((ignored == least).all())  # as -100 marks what a loss leaves out
+        code = f"torch.randint({0 if marked else first}, {max(most, first) + 1}, {shape}{_dtype(value, int)})"
+        if marked:
+            code += f".masked_fill(torch.rand({sizes}) < {_short(ignored.numel() / some.numel())}, {least})"
+        return code
     if value.is_complex():
         return f"torch.randn({sizes}{dtype})"
     if not value.is_floating_point() or value.element_size() == 1:

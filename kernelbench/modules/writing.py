@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator.reference.task_format import described
@@ -41,17 +41,17 @@ def free_task_source(
     at: Callable[[Mapping[str, int]], tuple[TracedCall, Sequence[str]]],
     sizes: Mapping[str, int],
     axes: Mapping[str, tuple[int, int]],
+    grid: Grid | None = None,
 ) -> str:
     """Return a file in KernelBench's format with constants for sizes, which its forward reads off its inputs.
 
     `at`: traces the call at other sizes, and gives the code that draws each input; `sizes`: of the file;
-    `axes`: an input, by its number, and the axis of it that has the size. Raises UsageError where the call
-    does something else at other sizes.
+    `axes`: an input, by its number, and the axis of it that has the size; `grid`: sizes at which calls are
+    compared, by default `small_grid`. Raises UsageError where the call does something else at other sizes.
     """
     call, drawn = at(sizes)
     given = {*call.inputs, "self", "torch", "nn"}
-    shapes = [tensor.shape for tensor in (*call.inputs.values(), *call.weights.values())]
-    grid = Grid.near(dict.fromkeys(sizes, _SMALLEST), _SMALLEST, {n for shape in shapes for n in shape})
+    grid = grid or small_grid(sizes, (*call.inputs.values(), *call.weights.values()))
     if all(size > 1 for size in sizes.values()):
         grid = replace(grid, checks=(*grid.checks, sizes))
     forms, imports = [], _forward(call)[1]
@@ -75,6 +75,12 @@ def free_task_source(
     source = _file(_heading(call, sizes), imports, constants, code, list(map(joined, codes)), "Model")
     _check(call, source, "Model")
     return source
+
+
+def small_grid(names: Iterable[str], tensors: Iterable[Tensor]) -> Grid:
+    """Return small sizes at which calls are compared, none of which is a length in these tensors."""
+    taken = {length for tensor in tensors for length in tensor.shape}
+    return Grid.near(dict.fromkeys(names, _SMALLEST), _SMALLEST, taken)
 
 
 def _file(

@@ -37,15 +37,18 @@ class PackagedKernel:
     """A kernel for a package.
 
     `layers`: the classes it replaces, each with {reference's parameter: layer's} where these differ;
-    `functions`: those it replaces, as module.name, of tasks without parameters; `backward`: verified kernels
-    for `gradient_tasks`.
+    `functions`: those it replaces, as module.name, of tasks without parameters; `constants`: arguments that
+    these are called with beside tensors; `backward`: verified kernels for `gradient_tasks`; `slower`: modes
+    in which it is not called, such as "training, compiled".
     """
 
     name: str
     winner: Winner
     layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     functions: Sequence[str] = ()
+    constants: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
     backward: Sequence[Winner] = ()
+    slower: Sequence[str] = ()
 
 
 def write(
@@ -281,6 +284,7 @@ def _kernel(
         "name": chosen.name,
         "layers": chosen.layers,
         "functions": chosen.functions,
+        "constants": chosen.constants,  # that functions are called with, by name
         "operator": f"{chosen.name}_{digest}",
         "parameters": examined.parameters,
         "inputs": examined.inputs,
@@ -294,7 +298,7 @@ def _kernel(
         "no_gradient": examined.no_gradient,
         "under_autocast": examined.under_autocast,
         "relies_on": examined.relies_on,
-        "slower": [],  # modes in which layers do not call it
+        "slower": chosen.slower,  # modes in which it is not called
         "provenance": {
             "task": winner.task.id,
             "task_sha256": winner.task.sha256,

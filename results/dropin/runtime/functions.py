@@ -29,7 +29,10 @@ class PatchedFunction:
         called = own.forward if isinstance(own, nn.Module) else own  # the `kernels` library makes modules
         parameters = signature(called).parameters.values()
         self._names = [each.name for each in parameters if each.kind in _BY_PLACE]
+        takes = [name for name in self._names if name not in kernel.constants]
+        self.takes = takes[: len(kernel.inputs)]
         self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+        self._rest = {**self._defaults, **kernel.constants}  # values of the other arguments
         self.active = True
 
         @wraps(own, updated=())
@@ -44,7 +47,9 @@ class PatchedFunction:
         why = "it was taken out" if not self.active else ""
         if not why:
             tensors = self._tensors(args, named)
-            fits, why = (False, _OTHER_CALL) if tensors is None else kernel.check(*tensors)
+            fits, why = (False, _OTHER_CALL) if tensors is None else kernel.pays(tensors)
+            if fits and tensors is not None:
+                fits, why = kernel.check(*tensors)
             if fits and tensors is not None:
                 self.calls.add(kernel)
                 return kernel.run(*tensors)
@@ -52,17 +57,16 @@ class PatchedFunction:
         return self.own(*args, **named)
 
     def _tensors(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any] | None:
-        """Return the kernel's inputs, None if others are given than their defaults."""
-        count = len(self.kernel.inputs)
+        """Return the kernel's inputs, None if others are given than its constants, or than defaults."""
         if len(args) > len(self._names):
             return None
-        given = {**dict(zip(self._names, args, strict=False)), **named}
+        given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **named}
         for name, value in given.items():
-            if name not in self._names[:count] and (
-                name not in self._defaults or not _same(value, self._defaults[name])
-            ):
+            if name not in self.takes and not (name in self._rest and _same(value, self._rest[name])):
                 return None
-        inputs = [given.get(name) for name in self._names[:count]]
+        if any(name not in given for name in self._rest):  # which is an error of the caller's
+            return None
+        inputs = [given.get(name) for name in self.takes]
         return None if any(each is None for each in inputs) else inputs
 
 
@@ -135,8 +139,12 @@ def _why_not(kernel: DropInKernel, own: Callable[..., Any]) -> str:
     """Return the reason the function is not what the kernel was made for; "" if it is."""
     if kernel.why_not_here:
         return kernel.why_not_here
-    kind = type("Function", (nn.Module,), {"forward": lambda self, *inputs: own(*inputs)})
-    return differs(kernel, kind(), [])
+    takes = PatchedFunction("", kernel, "", own).takes
+
+    def forward(self: nn.Module, *inputs: Any) -> Any:
+        return own(**kernel.constants, **dict(zip(takes, inputs, strict=True)))
+
+    return differs(kernel, type("Function", (nn.Module,), {"forward": forward})(), [])
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -51,6 +51,7 @@ class DropInKernel:
             "layers"
         ]  # classes that it stands in for, see names_in
         self.functions: list[str] = words["functions"]  # that it stands in for, as module.name
+        self.constants: dict[str, Any] = words["constants"]  # that these are called with, beside tensors
         self.parameters: list[str] = words["parameters"]  # names in the reference
         self.inputs = [Argument.read(each) for each in words["inputs"]]
         self.weights = [Argument.read(each) for each in words["weights"]]
@@ -68,7 +69,7 @@ class DropInKernel:
             for name, weight in zip(self.parameters, self.weights, strict=True):
                 held, key = holder_of(self._model, name)
                 held[key].data = held[key].data.to(weight.dtype)  # of the precision it was verified in
-        self._slower = frozenset(words["slower"])  # modes in which layers compute themselves, see `pays`
+        self._slower = frozenset(words["slower"])  # modes in which it is not called, see `pays`
         self._said: set[str] = set()
         self._lock = threading.RLock()
         self.operator: Any = None

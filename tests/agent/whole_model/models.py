@@ -1,4 +1,6 @@
-"""A small model with a norm, a function, an MLP and a loss; `build` is what `extract` is given."""
+"""A small model with a norm, a function, an MLP and a loss; `build` and `any_size` are what is extracted."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +57,10 @@ def loss(output: Tensor) -> Tensor:
 def build(layers: int = 4) -> tuple[nn.Module, Tensor, object]:
     torch.manual_seed(0)
     return Wide(64, layers), torch.randn(64, 64, 64), loss
+
+
+def any_size(layers: int) -> tuple[nn.Module, Callable[[int, int], Tensor], object]:
+    return build(layers)[0], lambda batch, length: torch.randn(batch, length, 64), loss
 
 
 def refuses() -> tuple[nn.Module, Tensor]:

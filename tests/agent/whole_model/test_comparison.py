@@ -1,4 +1,4 @@
-"""A model's step against the same with a package: what is faster, farther from float64, or needs more memory."""
+"""A model's step against the same with packages: what is faster, farther from float64, or needs more memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,19 +17,23 @@ import torch
 from torch import nn
 
 
+def squared(x):
+    return x.square()
+
+
 class Slow(nn.Linear):
     wait_s = 0.005
 
     def forward(self, x):
         time.sleep(self.wait_s)
-        return super().forward(x).square()
+        return squared(super().forward(x))
 
 
 def build():
-    torch.manual_seed(0)
-    return nn.Sequential(Slow(16, 16), Slow(16, 16)), torch.randn(8, 16), lambda y: y.mean()
+    return nn.Sequential(Slow(16, 16), Slow(16, 16)), lambda rows=8: torch.randn(rows, 16), lambda y: y.mean()
 """
 PACKAGE = """
+import sys
 from types import SimpleNamespace
 
 import torch
@@ -42,6 +46,11 @@ def apply(model):
         stock = layer.forward
         layer.forward = lambda x, stock=stock: {code}
     return SimpleNamespace(replaced={{name: "kernel" for name, _ in model.named_children()}})
+
+
+def report(model):
+    calls = SimpleNamespace(by_kernel={{}}, by_layer={{"it has another shape": 2}})
+    return SimpleNamespace(layers={{"0": calls}})
 """
 
 
@@ -59,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pair(folder: Path) -> Iterator[StepPair]:
     with StepPair(ModelName.of("slow.py:build", folder=folder), trains=True) as made:
         yield made
@@ -69,7 +78,7 @@ def pair(folder: Path) -> Iterator[StepPair]:
 def test_a_faster_step_is_faster_by_its_whole_interval(pair: StepPair, folder: Path) -> None:
     assert pair.put_in([package(folder, "no_wait", wait_s=0.0)]) == {"0": "kernel", "1": "kernel"}
     found = pair.times(compiled=False)
-    assert found.speedup.low > 1.3 and found.stock_s > found.drop_in_s
+    assert found.speedup.low > 1.3 and found.stock_s > found.drop_in_s and not found.sizes
 
 
 @pytest.mark.timed
@@ -79,23 +88,53 @@ def test_the_same_step_is_not_faster(pair: StepPair, folder: Path) -> None:
     assert 0.8 < found.median < 1.25
 
 
-def worst(pair: StepPair) -> ResultDeviation:
+@pytest.mark.timed
+def test_sizes_are_told_apart_and_count_by_their_weights(folder: Path) -> None:
+    sizes = ["rows=1", "rows=512,weight=3"]
+    slow = package(folder, "slow_at_512", code="(time.sleep(0.02 * (len(x) > 1)), stock(x))[1]")
+    (slow / "__init__.py").write_text(f"import time\n{(slow / '__init__.py').read_text()}")
+    with StepPair(ModelName.of("slow.py:build", sizes=sizes, folder=folder), trains=False) as pair:
+        pair.keep_exact()
+        pair.put_in([slow])
+        found = pair.times(compiled=False)
+        assert {each.size for each in pair.deviations()} == {"rows=1", "rows=512"}
+    one, other = found.sizes["rows=1"], found.sizes["rows=512"]
+    assert 0.8 < one.speedup.median < 1.25 and other.speedup.high < 0.5
+    assert found.drop_in_s == pytest.approx((one.drop_in_s + 3 * other.drop_in_s) / 4, rel=0.2)
+
+
+def worst(pair: StepPair, replacing: Path) -> ResultDeviation:
+    pair.keep_exact()
+    pair.put_in([replacing])
     found = pair.deviations()
     assert [each.name for each in found][:2] == ["loss", "gradient of 0.weight"] and len(found) == 5
     return max(found, key=lambda each: each.drop_in_error)
 
 
 def test_what_is_farther_from_float64_is_told(pair: StepPair, folder: Path) -> None:
-    pair.put_in([package(folder, "off_by_a_percent", code="stock(x) * 1.01")])
-    assert worst(pair).drop_in_error > 0.01 > 1e-4 > worst(pair).stock_error
-    pair.put_in([package(folder, "right", code="stock(x) * 1.0")])
-    assert worst(pair).drop_in_error < 1e-4
+    found = worst(pair, package(folder, "off_by_a_percent", code="stock(x) * 1.01"))
+    assert found.drop_in_error > 0.01 > 1e-4 > found.stock_error
+
+
+def test_what_is_as_near_to_float64_is_told(pair: StepPair, folder: Path) -> None:
+    assert worst(pair, package(folder, "right", code="stock(x) * 1.0")).drop_in_error < 1e-4
+
+
+def test_a_function_is_replaced_on_one_side_alone(pair: StepPair, folder: Path) -> None:
+    check = 'sys.modules["slow"].squared = lambda x: 1.01 * x * x'
+    found = worst(pair, package(folder, "function", check=check))
+    assert found.drop_in_error > 0.01 > 1e-4 > found.stock_error
 
 
 def test_what_needs_more_memory_is_told(pair: StepPair, folder: Path) -> None:
     pair.put_in([package(folder, "large", code="stock(x) + torch.ones(1 << 20).sum() * 0")])
     stock, drop_in = pair.peaks()
     assert 2 << 20 < drop_in - stock < 5 << 20
+
+
+def test_kernels_that_compute_no_call_are_told_with_the_reason(pair: StepPair, folder: Path) -> None:
+    pair.put_in([package(folder, "elsewhere")])
+    assert pair.unreached() == "it has another shape"
 
 
 def test_what_cannot_be_put_in_is_said_in_a_line(pair: StepPair, folder: Path) -> None:

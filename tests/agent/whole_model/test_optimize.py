@@ -37,7 +37,7 @@ KEPT = PartResult(part="Norm", task="01_norm.py", places=("a", "b"), package="ke
 
 
 def optimize(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernelwright", "optimize", "models.py:build", "--out", "out", *words]
+    command = [sys.executable, "-m", "kernelwright", "optimize", "models.py:any_size", "--out", "out", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1100)
 
 
@@ -45,15 +45,18 @@ def optimize(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(1200)
 def test_a_model_becomes_a_comparison_of_the_whole(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS.read_text())
-    words = ["--train", "--rounds", "1", "--effort", "quick", "--baseline", "eager", "--most-parts", "1"]
-    words += ["--init", "layers=2"]
+    words = ["--train", "--rounds", "1", "--effort", "quick", "--baseline", "eager", "--most-parts", "2"]
+    words += ["--init", "layers=2", "--size", "batch=64,length=64", "--size", "batch=5,length=300,hidden"]
     done = optimize(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     found = ModelResult.model_validate_json((tmp_path / "out" / "comparison.json").read_text())
-    (norm,) = found.parts
-    assert norm.part == "Norm" and norm.replaced == 2 and norm.alone is not None, norm
-    assert norm.kept == (norm.alone.speedup.low > 1) == (tmp_path / "out" / "package").exists()
-    assert (found.comparison is not None) == norm.kept
+    parts = {part.part: part for part in found.parts}
+    assert parts["Norm"].replaced == 2 and parts["gated"].replaced == 1, parts  # layers, and a function
+    for part in parts.values():
+        assert part.alone is not None and part.kept == (part.alone.speedup.low > 1), part
+        assert list(part.alone.sizes) == ["batch=64, length=64", "batch=5, length=300"]
+    kept = [part for part in parts.values() if part.kept]
+    assert bool(kept) == (tmp_path / "out" / "package").exists() == (found.comparison is not None)
     for each in found.comparison.deviations if found.comparison is not None else ():
         assert each.drop_in_error < 1e-5, each
     tasks = {path.name for path in (tmp_path / "out" / "tasks").glob("*_norm*")}
@@ -73,7 +76,7 @@ def test_a_report_tells_the_whole_step_and_each_kernel() -> None:
     assert "# m.py:build: a step of training" in text
     assert "| eager | 12 ms | 10 ms | 1.2" in text and "| 3.0 MiB | 2.0 MiB | 1.50 |" in text
     assert "gradient of w, by 3e-07" in text and "pip install --no-build-isolation o/package" in text
-    assert "| Mlp | 2 |  | no correct kernel |" in text
+    assert "| Mlp | 2 |  |  | no correct kernel |" in text
 
 
 def test_without_a_kernel_that_pays_there_is_no_package_to_install() -> None:

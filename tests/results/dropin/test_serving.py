@@ -38,6 +38,59 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return call
 
 
+def test_functions_have_constants_and_kernels_modes_in_which_they_are_called(tmp_path: Path) -> None:
+    out, path = tmp_path / "package", tmp_path / "test_it.py"
+    constants = {"scale": 1.0, "mode": "both"}
+    chosen = PackagedKernel(
+        "sigmoids", SIGMOIDS, functions=["gates.sigmoids"], constants=constants, slower=["training"]
+    )
+    write([chosen], out, "fused", measure=False)
+    path.write_text("""
+import sys
+import types
+
+import fused
+import pytest
+import torch
+from torch import nn
+
+GATES = '''
+import torch
+
+def sigmoids(x, scale, y, mode="one", *, eps=0.0):
+    if mode != "both":
+        return torch.sigmoid(scale * x) + eps
+    return torch.sigmoid(scale * x) + eps, torch.sigmoid(scale * (x + y)) + eps
+'''
+gates = types.ModuleType("gates")
+exec(GATES, vars(gates))
+sys.modules["gates"] = gates
+X, Y = torch.randn(8, 32), torch.randn(8, 32)
+
+
+def calls():
+    (found,) = fused.report(nn.Identity()).layers.values()
+    return sum(found.by_kernel.values()), sum(found.by_layer.values())
+
+
+def test_it():
+    own = gates.sigmoids
+    assert fused.apply(nn.Identity()).replaced == {"gates.sigmoids": "sigmoids"}
+    torch.testing.assert_close(gates.sigmoids(X, 1.0, Y, "both"), own(X, 1.0, Y, "both"))
+    torch.testing.assert_close(gates.sigmoids(X, y=Y, mode="both", scale=1.0), own(X, 1.0, Y, "both"))
+    assert calls() == (2, 0)
+    for args, named in (((X, 2.0, Y, "both"), {}), ((X, 1.0, Y), {}), ((X, 1.0, Y, "both"), {"eps": 1.0})):
+        torch.testing.assert_close(gates.sigmoids(*args, **named), own(*args, **named))
+    assert calls() == (2, 3)
+    with pytest.raises(TypeError, match="missing"):
+        gates.sigmoids(X, y=Y, mode="both")
+    gates.sigmoids(X.clone().requires_grad_(), 1.0, Y, "both")
+    assert "it was measured to be slower (training)" in str(fused.report(nn.Identity()))
+    assert calls() == (2, 5)
+""")
+    python(out, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path))
+
+
 def test_calls_are_counted(run: Run) -> None:
     run("""
 def test_eager():
