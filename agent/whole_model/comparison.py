@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -24,12 +25,22 @@ from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.timing.statistics import interval
 from kernelwright.kernelbench.machine import cache_folder, usable_cpus
 from kernelwright.kernelbench.modules.worker import refused
+from kernelwright.kernelbench.records import Size
 
 _TIMEOUT_S = 1800.0
 _BLOCK_S = 0.1  # of a block of steps, about
 _PAIRS, _MOST_PAIRS = 15, 60  # of blocks: more than the first until the interval is narrow
 _NARROW = 1.01  # ratio of an interval's bounds
+_WORKER_PAIRS = 2  # of a comparison
 _STOCK, _DROP_IN = "stock", "drop_in"
+
+
+@dataclass(frozen=True)
+class StepBlocks:
+    """Seconds of a step by size and block, of a model as it is and with drop-ins; blocks are neighbours."""
+
+    stock: Sequence[Sequence[float]]
+    drop_in: Sequence[Sequence[float]]
 
 
 class StepPair(AbstractContextManager["StepPair"]):
@@ -74,6 +85,10 @@ class StepPair(AbstractContextManager["StepPair"]):
 
     def times(self, compiled: bool) -> StepTimes:
         """Time both by turns, at all sizes. `compiled`: by torch.compile, which the first calls wait for."""
+        return step_times(self._sizes, [self.blocks(compiled)])
+
+    def blocks(self, compiled: bool) -> StepBlocks:
+        """Return the times of both by turns, for `step_times`."""
         places = range(len(self._sizes))
         block = _BLOCK_S / len(places)
         counts = {
@@ -86,36 +101,11 @@ class StepPair(AbstractContextManager["StepPair"]):
                 for size in places:
                     count = counts[side][size]
                     seconds[side][size].append(self._seconds(side, size, compiled, count) / count)
-            found = self._found(seconds[_STOCK], seconds[_DROP_IN])
-            if pair + 1 >= _PAIRS and found.speedup.high < _NARROW * found.speedup.low:
+            found = StepBlocks(seconds[_STOCK], seconds[_DROP_IN])
+            speedup = step_times(self._sizes, [found]).speedup
+            if pair + 1 >= _PAIRS and speedup.high < _NARROW * speedup.low:
                 break
         return found
-
-    def _found(self, stock: Sequence[Sequence[float]], drop_in: Sequence[Sequence[float]]) -> StepTimes:
-        weights = [size.weight for size in self._sizes]
-        found = _step_times(*(_weighted(side, weights) for side in (stock, drop_in)))
-        if len(weights) == 1:
-            return found
-        blocks = zip(self._sizes, stock, drop_in, strict=True)
-        return found.model_copy(update={"sizes": {str(size): _step_times(*both) for size, *both in blocks}})
-
-    def compared(self) -> StepComparison:
-        """Compare their memory, outputs and gradients, and time both, eager and compiled.
-
-        `keep_exact` comes first.
-        """
-        stock_peak, drop_in_peak = self.peaks()
-        found = StepComparison(
-            deviations=self.deviations(),
-            eager=self.times(compiled=False),
-            compiled=None,
-            stock_peak_bytes=stock_peak,
-            drop_in_peak_bytes=drop_in_peak,
-        )
-        try:
-            return found.model_copy(update={"compiled": self.times(compiled=True)})
-        except UsageError as error:
-            return found.model_copy(update={"not_compiled": error.message})
 
     def peaks(self) -> tuple[int, int]:
         """Return the most bytes of memory that a step has at a time, of either, beside the weights."""
@@ -158,17 +148,59 @@ class StepPair(AbstractContextManager["StepPair"]):
         return dict(answer)
 
 
+def compare(model: ModelName, trains: bool, package: Path) -> StepComparison:
+    """Compare a model's step as it is and with a package: memory, outputs, gradients and time.
+
+    Raises UsageError where either fails; where only the compiled step does, its message is in the result.
+    """
+    eager, compiled, why = [], [], ""
+    for number in range(_WORKER_PAIRS):
+        with StepPair(model, trains) as pair:
+            if number == 0:
+                pair.keep_exact()
+            pair.put_in([package])
+            if number == 0:
+                peaks, deviations = pair.peaks(), pair.deviations()
+            eager.append(pair.blocks(compiled=False))
+            try:
+                compiled += [] if why else [pair.blocks(compiled=True)]
+            except UsageError as error:
+                why = error.message
+    return StepComparison(
+        eager=step_times(model.workload, eager),
+        compiled=None if why else step_times(model.workload, compiled),
+        not_compiled=why,
+        stock_peak_bytes=peaks[0],
+        drop_in_peak_bytes=peaks[1],
+        deviations=deviations,
+    )
+
+
+def step_times(sizes: Sequence[Size], pairs: Sequence[StepBlocks]) -> StepTimes:
+    """Return the times of a step over pairs of workers; what differs between these widens the interval."""
+    weights = [size.weight for size in sizes]
+    found = _times([(_weighted(each.stock, weights), _weighted(each.drop_in, weights)) for each in pairs])
+    if len(sizes) == 1:
+        return found
+    each = {
+        str(size): _times([(pair.stock[place], pair.drop_in[place]) for pair in pairs])
+        for place, size in enumerate(sizes)
+    }
+    return found.model_copy(update={"sizes": each})
+
+
+def _times(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> StepTimes:
+    ratios = [[one / other for one, other in zip(stock, drop_in, strict=True)] for stock, drop_in in pairs]
+    stock, drop_in = (median(block for pair in pairs for block in pair[side]) for side in (0, 1))
+    return StepTimes(stock_s=stock, drop_in_s=drop_in, speedup=interval(ratios))
+
+
 def _weighted(seconds: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
     """Return the mean of all sizes by weight, block by block."""
     return [
         sum(weight * one for weight, one in zip(weights, block, strict=True)) / sum(weights)
         for block in zip(*seconds, strict=True)
     ]
-
-
-def _step_times(stock: Sequence[float], drop_in: Sequence[float]) -> StepTimes:
-    ratios = [one / other for one, other in zip(stock, drop_in, strict=True)]
-    return StepTimes(stock_s=median(stock), drop_in_s=median(drop_in), speedup=interval([ratios]))
 
 
 def serve(channel: Channel) -> None:

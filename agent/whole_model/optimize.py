@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from kernelwright.agent.cli import execute
 from kernelwright.agent.config import RunConfig, RunOutputOptions, TaskOptions
-from kernelwright.agent.whole_model.comparison import StepPair
+from kernelwright.agent.whole_model.comparison import StepPair, compare
 from kernelwright.agent.whole_model.extract import extract
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.records import (
@@ -215,10 +215,7 @@ class ModelOptimization:
                 ]
                 write(kernels, package.parent, name, measure=False)
             self.say("comparing the whole step, eager and compiled")
-            with StepPair(self.model, self.trains) as pair:
-                pair.keep_exact()
-                pair.put_in([package])
-                comparison = pair.compared()
+            comparison = compare(self.model, self.trains, package)
         result = ModelResult(
             model=str(self.model),
             words=self.model.words,
