@@ -84,9 +84,7 @@ class TaskOptions(Section):
     def resolve(self, device: str) -> list[Task]:
         """Return the tasks of all names, for "cpu" or "cuda:0". Raises UsageError for an unknown name."""
         if self.written:
-            return [
-                Task(id=name, level=0, source=text, precision=self.precision) for name, text in self.written
-            ]
+            return [sources.task_of_text(name, text, self.precision) for name, text in self.written]
         return sources.resolve(
             list(self.tasks),
             suite=self.suite,

@@ -30,6 +30,7 @@ from kernelwright.kernelbench.cli import check_protocol, one_task, with_or_witho
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.modules.examples import task_of_examples
 from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
 from kernelwright.kernelbench.modules.writing import task_source
 from kernelwright.kernelbench.options import build, options
@@ -54,24 +55,28 @@ def optimize(
     *example_inputs: Any,
     rounds: int = 4,
     example_kwargs: Mapping[str, Any] | None = None,
+    more_examples: Sequence[Any] = (),
     out: str | Path | None = None,
     progress: bool = True,
     **config: Any,
 ) -> Result:
     """Search a faster kernel for a module or function, as it is called with the example inputs.
 
-    The kernel is for these shapes, dtypes and devices and for the mode that the module is in. `out`: new
+    The kernel is for these shapes, dtypes and devices and for the mode that the module is in.
+    `more_examples`: inputs of other sizes, each a tensor, a tuple of arguments or a dict of keywords; the
+    kernel is then for any length of the axes that differ, verified and timed at all of these. `out`: new
     folder of the run, by default runs/DATE. `progress`: say on standard error what is going on. `config`:
     the options of `kernelwright run` by their names, such as coder="llm", model="gpt-5", effort="quick",
     baselines=["eager"], max_minutes=10, max_usd=5.0 (docs/options.md).
 
-    Raises UsageError for a module that cannot be traced and for invalid options, MissingPrerequisite.
+    Raises UsageError for a module that cannot be traced, for examples that differ in more than sizes and for
+    invalid options, MissingPrerequisite.
     """
     call = trace_call(module, example_inputs, example_kwargs)
     task = _task_id(call)
     values = {**_values(config), "rounds": rounds}
     values.setdefault("target", _target(call))
-    source = task_source(call)
+    source = task_of_examples([call, *(_traced(module, each) for each in more_examples)])
     asked = build(RunConfig, values)
     written = asked.tasks.model_copy(update={"written": ((task, source),)})
     folder = (
@@ -84,6 +89,13 @@ def optimize(
     begun_by = f"kernelwright.optimize({call.name}, …)"
     execute(asked.model_copy(update={"tasks": written, "output": output}), begun_by)
     return _result(call, task, source, folder)
+
+
+def _traced(module: _Function, example: Any) -> TracedCall:
+    """Return the call with one of `more_examples`."""
+    if isinstance(example, Mapping):
+        return trace_call(module, (), example)
+    return trace_call(module, example if isinstance(example, tuple | list) else (example,))
 
 
 def _values(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,10 @@ from torch import Tensor, nn
 import kernelwright
 from kernelwright import UsageError
 
-RUN = """
+CLASS = """
+import importlib
+import sys
+
 import kernelwright
 import torch
 from torch import nn
@@ -27,8 +30,8 @@ class NormSiLU(nn.Module):
 
     def forward(self, x):
         return F.silu(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight)
-
-
+"""
+ONE_SIZE = """
 module, x = NormSiLU(256), torch.randn(256, 256)
 result = kernelwright.optimize(module, x, rounds=1, effort="quick", baselines="eager", out="run", progress=False)
 print(result)
@@ -41,6 +44,25 @@ assert result.report.is_file() and "NormSiLU" in result._repr_html_()
 assert "class ModelNew" in result.kernel and "class Model(" in result.task_source
 assert result.export("package", measure=False).joinpath("README.md").is_file()
 assert sorted(p.name for p in (result.folder / "tasks").iterdir()) == ["module_NormSiLU.py"]
+"""
+SEVERAL_SIZES = """
+module, x, y = NormSiLU(256), torch.randn(4, 64, 256), torch.randn(2, 100, 256)
+result = kernelwright.optimize(
+    module, x, more_examples=[y], rounds=1, effort="quick", baselines="eager", out="run", progress=False
+)
+print(result)
+assert result.evaluation.verdict == "correct", result
+assert [str(each.size) for each in result.evaluation.sizes] == ["batch=4, length=64", "batch=2, length=100"]
+sys.path.insert(0, str(result.export("package", name="fused_gate", measure=False)))
+package = importlib.import_module("fused_gate")
+layer = NormSiLU(256)
+package.apply(layer)
+for shape in ((4, 64), (2, 100), (1, 1), (7, 33)):
+    z = torch.randn(*shape, 256)
+    torch.testing.assert_close(result.module(z), module(z))
+    layer(z)
+(calls,) = package.report(layer).layers.values()
+assert sum(calls.by_kernel.values()) == 4, calls.by_layer
 """
 
 
@@ -129,13 +151,16 @@ def test_modules_and_sources_are_evaluated(home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_script_without_a_main_guard_optimizes_its_own_class(tmp_path: Path, home: Path) -> None:
+@pytest.mark.parametrize("script", [ONE_SIZE, SEVERAL_SIZES], ids=["one_size", "several_sizes"])
+def test_a_script_without_a_main_guard_optimizes_its_own_class(
+    script: str, tmp_path: Path, home: Path
+) -> None:
     """As a notebook cell would, or `python -`: nothing may run it again."""
     root = Path(kernelwright.__file__).parents[1]
     environment = {**os.environ, "KERNELWRIGHT_HOME": str(home), "PYTHONPATH": str(root)}
     done = subprocess.run(
         [sys.executable, "-"],
-        input=RUN,
+        input=CLASS + script,
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -1,7 +1,7 @@
 """Code that makes tensors like given ones: with their shape, dtype, strides, and numbers of their kind."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
@@ -28,6 +28,22 @@ def input_like(tensor: Tensor, name: str, at: Tensor | None = None) -> str:
         return _mask(value, shape) or _drawn(value, shape, name, spread=1.0)
 
     return _laid_out(tensor, code, other.shape)
+
+
+def resized(tensor: Tensor, shape: Sequence[int], name: str) -> Tensor:
+    """Return a tensor like this one of another shape; the same tensor if it has that."""
+    if tuple(shape) == tuple(tensor.shape):
+        return tensor
+    if _counts(tensor):
+        place = next(p for p, length in enumerate(tensor.shape) if length == int(tensor.max()) + 1)
+        return (
+            (torch.arange(math.prod(shape), device=tensor.device) % shape[place])
+            .to(tensor.dtype)
+            .reshape(shape)
+        )
+    like = torch.empty(tuple(shape), dtype=tensor.dtype)
+    made: Tensor = eval(input_like(tensor, name, like), {"torch": torch})  # our own text
+    return made.to(tensor.device)
 
 
 def _counts(tensor: Tensor) -> bool:
