@@ -104,7 +104,7 @@ def _same(size: int, other: int) -> bool:
 
 def hold_kernels(forward: Forward, ranges: Ranges) -> None:
     """Narrow the ranges so that no kernel reads or writes outside its values."""
-    program = forward.program
+    program, placed = forward.program, forward.program.placed
     for launch in forward.launches:
         if isinstance(launch, Launch):
             for call in launch.calls:
@@ -117,7 +117,8 @@ def hold_kernels(forward: Forward, ranges: Ranges) -> None:
                 steps = region.recurrence.steps if region.recurrence is not None else 1
                 for at in places(call.plan) if not edges else ():
                     shape, strides = (*call.plan.sizes, steps), (*at.strides, at.move)
-                    _hold_view(View(at.base, shape, strides, at.offset, table=at.table), program, ranges)
+                    holder = placed[at.base].base if at.base in placed else at.base  # of joined values
+                    _hold_view(View(holder, shape, strides, at.offset, table=at.table), program, ranges)
         elif isinstance(launch, Attention):
             for operand in slots(launch):
                 assert isinstance(operand, View)

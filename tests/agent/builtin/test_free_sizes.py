@@ -31,6 +31,13 @@ OF_TWO = {
         batch=50,
         length=40,
     ),
+    "rope_in_halves": free_source(
+        "a, b = h.chunk(2, -1); return h * cos + torch.cat((-b, a), -1) * sin",
+        "torch.randn(batch, 4, length, 24), torch.randn(length, 24), torch.randn(length, 24)",
+        arguments="h, cos, sin",
+        batch=50,
+        length=40,
+    ),
     "attention": free_source(
         f"{QKV}y = F.scaled_dot_product_attention(q, k, v, is_causal=True); "
         "return self.o(y.transpose(1, 2).reshape(*x.shape[:2], 96))",
@@ -48,7 +55,7 @@ OF_TWO = {
     "transposed": free_source("return x.transpose(1, 2).contiguous() * 2", BATCH, batch=50, length=40),
     "shifted": free_source("return F.pad(x[:, :-1], (0, 0, 1, 0)) + x", BATCH, batch=50, length=40),
 }
-SLOW = {"attention", "rope", "embedding", "loop"}  # to trace at so many sizes
+SLOW = {"attention", "rope", "rope_in_halves", "embedding", "loop"}  # to trace at so many sizes
 
 
 @pytest.mark.parametrize("name", OF_ROWS)
