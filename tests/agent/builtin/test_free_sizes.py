@@ -33,7 +33,7 @@ OF_TWO = {
     ),
     "rope_in_halves": free_source(
         "a, b = h.chunk(2, -1); return h * cos + torch.cat((-b, a), -1) * sin",
-        "torch.randn(batch, 4, length, 24), torch.randn(length, 24), torch.randn(length, 24)",
+        "torch.randn(batch, 4, length, 64), torch.randn(length, 64), torch.randn(length, 64)",
         arguments="h, cos, sin",
         batch=50,
         length=40,
