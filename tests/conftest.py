@@ -6,7 +6,7 @@ tests come first in each, so that no process is left alone with one at the end. 
 torch finds none, and with `--suite=changed` those of task files that are as they were. With `--part=K` a quarter
 is chosen of all files of tests, and of single tests of task files and of the red team: four numbers in turn run
 all. CI runs one part of the slow tests for each commit. Slow are tests with that mark, and those of slow.txt, which
-`--note-slow` writes: tests that took more than six seconds beside others, and files that set up for as long.
+`--note-slow` writes: tests that took more than three seconds beside others, and files that set up for as long.
 """
 
 import os
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
 PARTS = 4
-SLOW_S, SLOW = 6.0, Path(__file__).with_name("slow.txt")
+SLOW_S, SLOW = 3.0, Path(__file__).with_name("slow.txt")
 SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
 
 
