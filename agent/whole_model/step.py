@@ -83,9 +83,8 @@ class ModelStep:
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(
-                f"{type(self.model).__name__} fails in a step: {said(error)}", "run that step by hand first"
-            ) from error
+            name = type(self.model).__name__
+            raise UsageError(f"{name} fails in a step: {said(error)}", _fix(error)) from error
         finally:
             self.model.zero_grad(set_to_none=True)
 
@@ -104,12 +103,22 @@ class ModelStep:
         return loss
 
 
+def _fix(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in text:
+        return "give a smaller batch, or fewer layers"
+    if "device" in text:
+        return "put the model and its batch on one device"
+    return "run that step by hand first"
+
+
 def _made(batch: Callable[..., Any], sizes: Mapping[str, int], name: str) -> Any:
     """Return the batch of these sizes."""
     try:
         return batch(**sizes)
     except Exception as error:
-        wanted = "".join(f",{each}=8" for each in inspect.signature(batch).parameters)[1:]
-        raise UsageError(
-            f"the batch of {name} cannot be made: {said(error)}", f"give --size {wanted}, say"
-        ) from error
+        names = list(inspect.signature(batch).parameters)
+        fix = (
+            _fix(error) if sizes.keys() == set(names) else f"give --size {','.join(f'{n}=8' for n in names)}"
+        )
+        raise UsageError(f"the batch of {name} cannot be made: {said(error)}", fix) from error

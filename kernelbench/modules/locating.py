@@ -157,7 +157,8 @@ def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: s
     try:
         made = found(*args, **kwargs)
     except Exception as error:  # noqa: BLE001
-        raise UsageError(f"{name} fails: {said(error)}", "correct --init") from None
+        fix = "correct --init" if init else "call it by hand first"
+        raise UsageError(f"{name} fails: {said(error)}", fix) from None
     if not isinstance(made, nn.Module) and not builds:
         raise UsageError(f"{name} was called with --init and returned no module", "leave out --init")
     return made

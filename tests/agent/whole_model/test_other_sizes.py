@@ -156,7 +156,7 @@ def test_sizes_that_are_none_are_said_before_anything_is_started(
     [
         ((nn.Identity(), torch.ones(3)), {"rows": 3}, "returns a batch of one size, and --size is given"),
         ((nn.Identity(), batch), {"rows": 3}, "cannot be made: TypeError"),
-        ((nn.Identity(), batch), {}, "give --size batch=8,length=8, say"),
+        ((nn.Identity(), batch), {}, "give --size batch=8,length=8"),
     ],
 )
 def test_a_batch_that_is_not_made_of_the_sizes_is_said_in_a_line(

@@ -48,6 +48,11 @@ class Fails(nn.Module):
         raise ValueError("no such\nthing")
 
 
+class Grows(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_empty(1 << 50)
+
+
 @pytest.mark.parametrize(
     ("made", "args", "said"),
     [
@@ -55,6 +60,8 @@ class Fails(nn.Module):
         (nn.Linear(3, 2), (), "has no batch"),
         ((nn.Linear(3, 2), X), (X,), "leave out --input"),
         (Fails(), (X,), "Fails fails in a step: ValueError: no such — run that step"),
+        (nn.Linear(3, 2).to("meta"), (X,), "put the model and its batch on one device"),
+        (Grows(), (X,), "give a smaller batch, or fewer layers"),
         (nn.Linear(3, 2), (X,), "gives no loss of one element"),
         ((nn.Identity(), X, summed), (), "needs no gradient"),
     ],
