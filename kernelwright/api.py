@@ -64,7 +64,8 @@ def optimize(
 
     The kernel is for these shapes, dtypes and devices and for the mode that the module is in.
     `more_examples`: inputs of other sizes, each a tensor, a tuple of arguments or a dict of keywords; the
-    kernel is then for any length of the axes that differ, verified and timed at all of these. `out`: new
+    kernel is then for any length of the axes that differ, if it can be (Result.reason and the report say
+    so), verified and timed at all of these. `out`: new
     folder of the run, by default runs/DATE. `progress`: say on standard error what is going on. `config`:
     the options of `kernelwright run` by their names, such as coder="llm", model="gpt-5", effort="quick",
     baselines=["eager"], max_minutes=10, max_usd=5.0 (docs/options.md).
@@ -76,7 +77,9 @@ def optimize(
     task = _task_id(call)
     values = {**_values(config), "rounds": rounds}
     values.setdefault("target", _target(call))
-    source = task_of_examples([call, *(_traced(module, each) for each in more_examples)])
+    if not isinstance(more_examples, list | tuple):
+        raise UsageError(f"more_examples is a {type(more_examples).__name__}", "give a list: [x2, x3]")
+    source = task_of_examples([call, *(_traced(module, each, example_kwargs) for each in more_examples)])
     asked = build(RunConfig, values)
     written = asked.tasks.model_copy(update={"written": ((task, source),)})
     folder = (
@@ -91,11 +94,16 @@ def optimize(
     return _result(call, task, source, folder)
 
 
-def _traced(module: _Function, example: Any) -> TracedCall:
-    """Return the call with one of `more_examples`."""
+def _traced(module: _Function, example: Any, kwargs: Mapping[str, Any] | None) -> TracedCall:
+    """Return the call with one of `more_examples`; `kwargs`: of the first, where this gives none."""
     if isinstance(example, Mapping):
         return trace_call(module, (), example)
-    return trace_call(module, example if isinstance(example, tuple | list) else (example,))
+    if not isinstance(example, torch.Tensor | tuple | list):
+        raise UsageError(
+            f"one of more_examples is a {type(example).__name__}",
+            "give a list of tensors, tuples of arguments or dicts of keywords",
+        )
+    return trace_call(module, (example,) if isinstance(example, torch.Tensor) else example, kwargs)
 
 
 def _values(config: Mapping[str, Any]) -> dict[str, Any]:

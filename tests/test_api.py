@@ -101,6 +101,13 @@ def double(x: Tensor) -> Tensor:
         ({"effort": "some"}, "unknown effort 'some' — use one of quick"),
         ({"language": "java"}, "--language java is unknown"),
         ({"coder": "llm"}, "--coder llm and --model belong together"),
+        ({"more_examples": torch.ones(3, 4)}, "more_examples is a Tensor — give a list"),
+        ({"more_examples": [5]}, "one of more_examples is a int — give a list of tensors"),
+        (
+            {"more_examples": [torch.ones(3, dtype=torch.int64)]},
+            "example 2 of double has a tensor of another",
+        ),
+        ({"more_examples": [torch.ones(4)]}, "two examples"),
     ],
 )
 def test_options_are_those_of_the_command_line(

@@ -46,7 +46,7 @@ class StepOptions(Section):
     init: Init = None
     sizes: Annotated[
         list[str] | None,
-        typer.Option("--size", metavar="NAME=X,…", help="Size of a batch, one of several."),
+        typer.Option("--size", metavar="NAME=X,…", help="Lengths of named axes."),
     ] = None
     train: Annotated[
         bool, typer.Option("--train", help="A step is forward and backward, of the model's loss.")
@@ -117,8 +117,8 @@ def extract_tasks(config: ExtractConfig) -> int:
     """Rank the parts of a model by their share of a step, and write a task for each.
 
     A part is a module or function that makes few calls of torch. Tasks have the shapes, dtypes and settings
-    of its calls; with several --size, of the axes that --input names, they are for any size, with these as
-    their workload. Writes tasks/*.py and parts.json into its folder.
+    of its calls; with several --size, as batch=8,length=128[,weight=3][,hidden], they are for any size, with
+    these as their workload. Writes tasks/*.py and parts.json into its folder.
     """
     out, step = config.output.out, config.step
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -136,9 +136,9 @@ def optimize(config: OptimizeConfig) -> int:
     """Make a model's step faster: kernels for its parts, those that pay in the whole, a package of these.
 
     Runs the agent on the modules and functions that take most of a step, puts each kernel into the model,
-    keeps those with which the whole step is faster, eager or compiled, and compares the step with all of them
-    with the model as it is, at each --size: time, eager and compiled, memory, outputs and gradients. The same
-    command goes on after an interruption.
+    keeps those with which the whole step is faster, and compares the step with all of them with the model as
+    it is, at each --size: time, eager and compiled, memory, outputs and gradients. The same command goes on
+    after an interruption.
     """
     step, out = config.step, config.output.out
     console = Console(stderr=True, highlight=False)

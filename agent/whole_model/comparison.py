@@ -7,7 +7,7 @@ replaced for a whole process, hence the two.
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.records import ResultDeviation, StepComparison, StepTimes
-from kernelwright.kernelbench.errors import KernelwrightError, UsageError
+from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -31,8 +31,12 @@ _TIMEOUT_S = 1800.0
 _BLOCK_S = 0.1  # of a block of steps, about
 _PAIRS, _MOST_PAIRS = 15, 60  # of blocks: more than the first until the interval is narrow
 _NARROW = 1.01  # ratio of an interval's bounds
-_WORKER_PAIRS = 2  # of a comparison
+WORKER_PAIRS = 2  # of a comparison: processes differ by a percent or two
 _STOCK, _DROP_IN = "stock", "drop_in"
+
+
+class StepEndedError(UsageError):
+    """A step that ended its process, which another time it may not."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,10 @@ class StepPair(AbstractContextManager["StepPair"]):
     def unreached(self) -> str:
         """Return why no kernel computes any call of a step; "" if one does."""
         found = self._ask(_DROP_IN, "calls")
-        return "" if found["reached"] else found["why"] or "the step does not call what it replaces"
-
-    def times(self, compiled: bool) -> StepTimes:
-        """Time both by turns, at all sizes. `compiled`: by torch.compile, which the first calls wait for."""
-        return step_times(self._sizes, [self.blocks(compiled)])
+        return "" if found["reached"] else found["why"] or _not_called(found["elsewhere"])
 
     def blocks(self, compiled: bool) -> StepBlocks:
-        """Return the times of both by turns, for `step_times`."""
+        """Time both by turns, at all sizes. `compiled`: by torch.compile, which the first calls wait for."""
         places = range(len(self._sizes))
         block = _BLOCK_S / len(places)
         counts = {
@@ -102,9 +102,10 @@ class StepPair(AbstractContextManager["StepPair"]):
                     count = counts[side][size]
                     seconds[side][size].append(self._seconds(side, size, compiled, count) / count)
             found = StepBlocks(seconds[_STOCK], seconds[_DROP_IN])
-            speedup = step_times(self._sizes, [found]).speedup
-            if pair + 1 >= _PAIRS and speedup.high < _NARROW * speedup.low:
-                break
+            if pair + 1 >= _PAIRS:
+                speedup = step_times(self._sizes, [found]).speedup
+                if speedup.high < _NARROW * speedup.low:
+                    break
         return found
 
     def peaks(self) -> tuple[int, int]:
@@ -140,27 +141,42 @@ class StepPair(AbstractContextManager["StepPair"]):
         try:
             answer = json.loads(self._workers[side].request({"do": what, **more}, _TIMEOUT_S))
         except (WorkerDied, WorkerTimeout) as error:
-            raise UsageError(
+            raise StepEndedError(
                 f"{self._model} ended the process that ran it: {error}", "try a smaller batch or fewer layers"
             ) from None
         if "message" in answer:
-            raise UsageError(answer["message"], answer["fix"])
+            kind = MissingPrerequisite if answer["missing"] else UsageError
+            raise kind(answer["message"], answer["fix"])
         return dict(answer)
+
+
+def _not_called(elsewhere: Mapping[str, Sequence[str]]) -> str:
+    why = "the step does not call what it replaces"
+    others = [f"{path} is also {', '.join(names)}" for path, names in elsewhere.items()]
+    return f"{why}: {'; '.join(others)}" if others else why
 
 
 def compare(model: ModelName, trains: bool, package: Path) -> StepComparison:
     """Compare a model's step as it is and with a package: memory, outputs, gradients and time.
 
-    Raises UsageError where either fails; where only the compiled step does, its message is in the result.
+    Raises UsageError where either fails. Where only the compiled step does, or the one in float64, the
+    message is in the result.
     """
     eager, compiled, why = [], [], ""
-    for number in range(_WORKER_PAIRS):
+    deviations, not_exact = (), ""
+    for number in range(WORKER_PAIRS):
         with StepPair(model, trains) as pair:
             if number == 0:
-                pair.keep_exact()
+                try:
+                    pair.keep_exact()
+                except StepEndedError:
+                    raise
+                except UsageError as error:
+                    not_exact = error.message
             pair.put_in([package])
             if number == 0:
-                peaks, deviations = pair.peaks(), pair.deviations()
+                deviations = () if not_exact else pair.deviations()
+                peaks = pair.peaks()
             eager.append(pair.blocks(compiled=False))
             try:
                 compiled += [] if why else [pair.blocks(compiled=True)]
@@ -170,6 +186,7 @@ def compare(model: ModelName, trains: bool, package: Path) -> StepComparison:
         eager=step_times(model.workload, eager),
         compiled=None if why else step_times(model.workload, compiled),
         not_compiled=why,
+        not_exact=not_exact,
         stock_peak_bytes=peaks[0],
         drop_in_peak_bytes=peaks[1],
         deviations=deviations,

@@ -2,12 +2,14 @@
 
 import copy
 import importlib
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -29,9 +31,11 @@ class MeasuredStep:
         self._compiled: list[ModelStep] = []
         self._exact: list[dict[str, Tensor]] = []
         self._packages: list[Any] = []
+        self._elsewhere: dict[str, list[str]] = {}
 
     def load(self, model: Mapping[str, Any], trains: bool) -> dict[str, Any]:
-        torch.manual_seed(_SEED)
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(_SEED)
         name = ModelName.from_json(model)
         at = name.steps(trains)
         self._steps = [at(lengths(size)) for size in name.workload]
@@ -43,7 +47,9 @@ class MeasuredStep:
             sys.path.insert(0, str(folder.parent))
             try:
                 package = importlib.import_module(folder.name)
-                replaced |= package.apply(self._steps[0].model).replaced
+                report = package.apply(self._steps[0].model)
+                replaced |= report.replaced
+                self._elsewhere |= report.elsewhere
             except Exception as error:
                 raise UsageError(f"{folder.name} cannot be put in: {said(error)}", "leave it out") from error
             self._packages.append(package)
@@ -51,14 +57,14 @@ class MeasuredStep:
         return {"replaced": replaced}
 
     def calls(self) -> dict[str, Any]:
-        """Run a step at each size; return how many calls kernels computed, how many they did not, and why."""
+        """Run a step at each size; return how many calls kernels computed, and why they did not others."""
         for step in self._steps:
             step.run()
         reports = [package.report(self._steps[0].model) for package in self._packages]
         found = [calls for report in reports for calls in report.layers.values()]
         why = next((reason for calls in found for reason in calls.by_layer), "")
-        left = sum(sum(calls.by_layer.values()) for calls in found)
-        return {"reached": sum(sum(calls.by_kernel.values()) for calls in found), "left": left, "why": why}
+        reached = sum(sum(calls.by_kernel.values()) for calls in found)
+        return {"reached": reached, "why": why, "elsewhere": self._elsewhere}
 
     def run(self, size: int, compiled: bool, steps: int) -> dict[str, Any]:
         if compiled and not self._compiled:
@@ -86,7 +92,9 @@ class MeasuredStep:
     def errors(self) -> dict[str, Any]:
         """Return how far outputs, or the loss and gradients, are from those in float64, by size."""
         pairs = zip(map(_results, self._steps), self._exact, strict=True)
-        return {"errors": [_errors(results, exact) for results, exact in pairs]}
+        found = [_errors(results, exact) for results, exact in pairs]
+        self._exact = []
+        return {"errors": found}
 
 
 def _errors(results: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, float]:
@@ -122,18 +130,18 @@ def _results(step: ModelStep) -> dict[str, Tensor]:
     """Return the loss and all gradients; of a model that is not trained the floating outputs."""
     torch.manual_seed(_SEED)
     found: dict[str, Tensor] = {}
-    if not step.trains:
-        with torch.no_grad():
-            leaves = pytree.tree_leaves(step.model(*step.args, **step.kwargs))
-        outputs = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-        return {f"output {place}": leaf for place, leaf in enumerate(outputs)}
 
-    def backward(loss: Tensor) -> None:
-        found["loss"] = loss.detach()
-        loss.backward()
+    def keep(made: Any) -> None:
+        if not step.trains:
+            leaves = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, Tensor)]
+            floats = [leaf for leaf in leaves if leaf.is_floating_point()]
+            found.update({f"output {place}": leaf for place, leaf in enumerate(floats)})
+            return
+        found["loss"] = made.detach()
+        made.backward()
         for name, parameter in step.model.named_parameters():
             if parameter.grad is not None:
                 found[f"gradient of {name}"] = parameter.grad.clone()
 
-    step.forward_and(backward)
+    step.forward_and(keep)
     return found

@@ -5,6 +5,7 @@ for each kernel; `comparison.json`, `report.md`; and `package/`, with the kernel
 there already is not made again, so the same command resumes after a kill.
 """
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,14 @@ from pydantic import ValidationError
 
 from kernelwright.agent.cli import execute
 from kernelwright.agent.config import RunConfig, RunOutputOptions, TaskOptions
-from kernelwright.agent.whole_model.comparison import StepPair, compare
+from kernelwright.agent.whole_model.comparison import (
+    WORKER_PAIRS,
+    StepBlocks,
+    StepEndedError,
+    StepPair,
+    compare,
+    step_times,
+)
 from kernelwright.agent.whole_model.extract import extract
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.records import (
@@ -22,6 +30,7 @@ from kernelwright.agent.whole_model.records import (
     ModelExtract,
     ModelResult,
     PartResult,
+    StepTimes,
 )
 from kernelwright.agent.whole_model.report import markdown
 from kernelwright.kernelbench.errors import StorageError, UsageError
@@ -128,7 +137,7 @@ class ModelOptimization:
 
     def _packaged(self, part: ExtractedPart) -> PartResult:
         """Write the package of a part's kernel, if there is one."""
-        name = f"kernels_{Path(part.task).stem.partition('_')[2]}"
+        name = f"kernels_{Path(part.task).stem}"
         folder = self.out / PACKAGES / name
         result = PartResult(part=part.name, task=part.task, places=part.places, package=name)
         try:
@@ -161,44 +170,54 @@ class ModelOptimization:
         file = self.out / PACKAGES / f"{result.package}.json"
         if (known := read(file, PartResult)) is not None:
             return known
-        found = self._timed_alone(result)
+        try:
+            found = self._timed_alone(result)
+        except StepEndedError as error:  # which is tried again by the next command
+            return result.model_copy(update={"reason": error.message})
+        except UsageError as error:
+            found = result.model_copy(update={"reason": error.message})
         self._write(file, found.model_dump_json(indent=2) + "\n")
         return found
 
     def _timed_alone(self, result: PartResult) -> PartResult:
-        """Time the step with one package, in a worker of its own, for it may end that."""
-        try:
+        """Time the step with one package, in workers of its own, for it may end them.
+
+        It is kept if the step is faster with it by the whole interval over all pairs of workers; then the
+        compiled step is timed, too.
+        """
+        sizes = self.model.workload
+        eager: list[StepBlocks] = []
+        compiled: list[StepBlocks] = []
+        why = ""
+        for _ in range(WORKER_PAIRS):
             with StepPair(self.model, self.trains) as pair:
                 replaced = pair.put_in([self.out / PACKAGES / result.package / result.package])
                 result = result.model_copy(update={"replaced": len(replaced)})
-                if why := pair.unreached():
-                    return result.model_copy(update={"reason": f"it computes no call: {why}"})
-                times = pair.times(compiled=False)
-                self.say(f"{result.part}: {len(replaced)} replaced, {with_bounds(times.speedup)}")
-                result = result.model_copy(update={"alone": times})
-                if times.speedup.low <= _LEAST_GAIN:
+                if unreached := pair.unreached():
+                    return result.model_copy(update={"reason": f"it computes no call: {unreached}"})
+                eager.append(pair.blocks(compiled=False))
+                result = result.model_copy(update={"alone": step_times(sizes, eager)})
+                if not _pays(result.alone):
+                    self.say(f"{result.part}: {_said(result.alone)}")
                     reason = "the step is not faster with it, by its whole interval"
                     return result.model_copy(update={"reason": reason})
-                result = result.model_copy(update={"kept": True})
-                return self._timed_compiled(result, pair)
-        except UsageError as error:
-            return result.model_copy(update={"reason": error.message})
-
-    def _timed_compiled(self, result: PartResult, pair: StepPair) -> PartResult:
-        """Time the compiled step with a package that is kept; where it does not pay, it is left out."""
-        try:
-            times = pair.times(compiled=True)
-        except UsageError as error:
-            return result.model_copy(update={"reason": f"eager only: {error.message}"})
-        self.say(f"{result.part}: {with_bounds(times.speedup)} by torch.compile")
-        pays = times.speedup.low > _LEAST_GAIN
-        reason = "" if pays else "eager only: the compiled step is not faster with it"
-        return result.model_copy(update={"compiled": times, "reason": reason})
+                if not why:
+                    try:
+                        compiled.append(pair.blocks(compiled=True))
+                    except StepEndedError:
+                        raise
+                    except UsageError as error:
+                        why = error.message
+                    else:
+                        result = result.model_copy(update={"compiled": step_times(sizes, compiled)})
+                        why = "" if _pays(result.compiled) else "the compiled step is not faster with it"
+        self.say(f"{result.part}: {_said(result.alone)}; compiled {_said(result.compiled)}")
+        return result.model_copy(update={"kept": True, "reason": f"eager only: {why}" if why else ""})
 
     def _slower(self, result: PartResult) -> tuple[str, ...]:
-        """Return the modes in which a kernel is left out."""
-        mode = "training" if self.trains else "forward"
-        return (f"{mode}, compiled",) if result.reason else ()
+        """Return the modes in which a kernel is left out; in training some calls need no gradient."""
+        modes = ("training", "forward") if self.trains else ("forward",)
+        return () if _pays(result.compiled) else tuple(f"{mode}, compiled" for mode in modes)
 
     def _whole(self, parts: ModelExtract, results: Sequence[PartResult]) -> ModelResult:
         """Write the package of all that is kept, compare the model with it, and write the result."""
@@ -207,13 +226,12 @@ class ModelOptimization:
         if kept:
             name = f"{self._slug}_kernels"
             package = self.out / PACKAGE / name
-            if not package.parent.exists():
-                by_task = {part.task: part for part in parts.parts}
-                kernels = [
-                    self._kernel(by_task[each.task], self._winner(each.task), self._slower(each))
-                    for each in kept
-                ]
-                write(kernels, package.parent, name, measure=False)
+            by_task = {part.task: part for part in parts.parts}
+            kernels = [
+                self._kernel(by_task[each.task], self._winner(each.task), self._slower(each)) for each in kept
+            ]
+            shutil.rmtree(package.parent, ignore_errors=True)  # of a run that was interrupted
+            write(kernels, package.parent, name, measure=False)
             self.say("comparing the whole step, eager and compiled")
             comparison = compare(self.model, self.trains, package)
         result = ModelResult(
@@ -236,6 +254,14 @@ class ModelOptimization:
             write_atomically(path, text)
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error.strerror}", "give another --out") from error
+
+
+def _pays(times: StepTimes | None) -> bool:
+    return times is not None and times.speedup.low > _LEAST_GAIN
+
+
+def _said(times: StepTimes | None) -> str:
+    return with_bounds(times.speedup) if times is not None else "not timed"
 
 
 def read(path: Path, kind: type[R]) -> R | None:

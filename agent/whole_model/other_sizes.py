@@ -21,7 +21,7 @@ from kernelwright.kernelbench.modules.writing import free_task_source, small_gri
 from kernelwright.kernelbench.records import Size
 from kernelwright.kernelbench.sources.sizes import workload_text
 
-_ROWS = "rows"  # name of an axis whose length is a product of others
+_ROWS, _LENGTH = "rows", "size"  # names of axes whose lengths are products of others, or other functions
 
 StepAt = Callable[[Mapping[str, int]], ModelStep]
 
@@ -62,6 +62,11 @@ class OtherSizes:
     def _steps(self) -> list[_StepCalls]:
         return [self._calls({**self._first, **point}) for point in self._grid.points]
 
+    @cached_property
+    def _given(self) -> list[_StepCalls]:
+        """The steps at the sizes of the workload but the first."""
+        return [self._calls(lengths(size)) for size in self._workload[1:]]
+
     def _calls(self, sizes: Mapping[str, int]) -> _StepCalls:
         step = self._step_at(sizes)
         marks = Marks(step.model)
@@ -78,6 +83,8 @@ class OtherSizes:
         """
         number = next(number for number, each in enumerate(place.calls) if each.form == form)
         calls = [self._traced(step, place, number) for step in self._steps]
+        if any(len(each.inputs) != len(call.inputs) for each in calls):
+            raise _not_any_size(call, "it has another number of tensors at other sizes")
         axes = self._axes(call, calls)
         if not axes:
             return task_source(call)
@@ -94,7 +101,8 @@ class OtherSizes:
             ]
 
         places = {axis.name: axis.place for axis in axes}
-        source = free_task_source(at, lengths(sizes[0]), places, grid)
+        others = [self._traced(step, place, number) for step in self._given]
+        source = free_task_source(at, lengths(sizes[0]), places, grid, others)
         workload = _merged(sizes)
         return source if len(workload) == 1 else f"{source}\n\n{workload_text(workload)}\n"
 
@@ -149,7 +157,7 @@ def _not_any_size(call: TracedCall, why: str) -> UsageError:
 def _name(terms: Terms, taken: set[str]) -> str:
     """Return the name of an axis: that of the model's, if it is one, and none that the call has."""
     (names, factor), *rest = terms.items()
-    name = names[0] if len(names) == 1 and factor == 1 and not rest else _ROWS
+    name = (names[0] if len(names) == 1 and factor == 1 else _ROWS) if not rest else _LENGTH
     while name in taken:
         name = f"{name}_size"
     taken.add(name)

@@ -1,6 +1,8 @@
 """Parts of a model that kernels may make faster: modules and functions, largest first."""
 
+import math
 import operator
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,7 +63,8 @@ class ModelPart:
         code = self.places[0].called.__code__
         names = code.co_varnames[: code.co_argcount]
         given = {**dict(zip(names, self.example.args, strict=False)), **self.example.kwargs}
-        return {name: value for name, value in given.items() if isinstance(value, _CONSTANTS)}
+        found = {name: value for name, value in given.items() if isinstance(value, _CONSTANTS)}
+        return {n: v for n, v in found.items() if not isinstance(v, float) or math.isfinite(v)}
 
     @property
     def name(self) -> str:
@@ -122,6 +125,9 @@ def _make_task(part: ModelPart, most_calls: int, others: OtherSizes | None) -> N
     if part.operators / part.calls > _OPERATORS_A_CALL * most_calls:
         return
     assert part.example is not None
+    if not part.is_module and not _is_replaceable(part.kind):
+        part.reason = "it is no attribute of a module, where another could take its place"
+        return
     try:
         traced = trace_call(part.places[0].called, part.example.args, part.example.kwargs)
         part.torch_calls = _calls_in(traced)
@@ -139,6 +145,12 @@ def _source(part: ModelPart, traced: TracedCall, others: OtherSizes | None) -> s
         except UsageError as error:
             part.one_size = error.message
     return task_source(traced)
+
+
+def _is_replaceable(function: str) -> bool:
+    """Return True if a module has a function of this name."""
+    module, _, name = function.rpartition(".")
+    return callable(getattr(sys.modules.get(module), name, None))
 
 
 def _calls_in(traced: TracedCall) -> int:

@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from kernelwright.kernelbench.records import Interval, Record
 
@@ -68,6 +68,8 @@ class StepTimes(Record):
 class ResultDeviation(Record):
     """Distance of a result from that in float64, by the largest number in it."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
     name: str  # "loss", "gradient of NAME", "output 0"
     size: str = ""  # "" of a model with one
     stock_error: float
@@ -80,6 +82,7 @@ class StepComparison(Record):
     eager: StepTimes
     compiled: StepTimes | None
     not_compiled: str = ""  # why there is none
+    not_exact: str = ""  # why there are no deviations
     stock_peak_bytes: int  # at the size that needs most
     drop_in_peak_bytes: int
     deviations: tuple[ResultDeviation, ...]

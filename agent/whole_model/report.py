@@ -36,12 +36,19 @@ def _whole(found: StepComparison) -> str:
     mib = [f"{each / 2**20:.1f} MiB" for each in (found.stock_peak_bytes, found.drop_in_peak_bytes)]
     ratio = found.stock_peak_bytes / max(1, found.drop_in_peak_bytes)
     rows.append(("peak memory of a step", *mib, f"{ratio:.2f}"))
+    return _table(("", "stock", "with kernels", "ratio"), rows) + _exactness(found)
+
+
+def _exactness(found: StepComparison) -> str:
+    why = f"\n\nNot timed by torch.compile: {found.not_compiled}." if found.not_compiled else ""
+    if found.not_exact:
+        return f"\n\nNot held against float64: {found.not_exact}.{why}"
+    if not found.deviations:
+        return why
     worst = max(found.deviations, key=lambda each: each.drop_in_error / max(each.stock_error, 1e-12))
     where = f" at {worst.size}" if worst.size else ""
-    why = f"\n\nNot timed by torch.compile: {found.not_compiled}." if found.not_compiled else ""
     return (
-        _table(("", "stock", "with kernels", "ratio"), rows)
-        + f"\n\nFarthest from float64, beside the model as it is: {worst.name}{where}, by "
+        f"\n\nFarthest from float64, beside the model as it is: {worst.name}{where}, by "
         f"{worst.drop_in_error:.2g} of its largest number, the model itself by {worst.stock_error:.2g}.{why}"
     )
 

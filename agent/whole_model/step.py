@@ -71,15 +71,14 @@ class ModelStep:
 
     def run(self) -> None:
         """Run it once; gradients are let go of. Raises UsageError where the model fails."""
-        self.forward_and(lambda loss: loss.backward())
+        self.forward_and(lambda made: made.backward() if self.trains else None)
 
-    def forward_and(self, backward: Callable[[Tensor], Any]) -> None:
-        """Run the forward call, and in training `backward` with the loss."""
+    def forward_and(self, use: Callable[[Any], Any]) -> None:
+        """Run the forward call, and `use` with its output, or in training with the loss."""
         try:
             with torch.set_grad_enabled(self.trains):
                 output = self.model(*self.args, **self.kwargs)
-                if self.trains:
-                    backward(self._loss_of(output))
+                use(self._loss_of(output) if self.trains else output)
         except UsageError:
             raise
         except Exception as error:
@@ -117,8 +116,16 @@ def _made(batch: Callable[..., Any], sizes: Mapping[str, int], name: str) -> Any
     try:
         return batch(**sizes)
     except Exception as error:
+        raise UsageError(
+            f"the batch of {name} cannot be made: {said(error)}", _batch_fix(batch, sizes, error)
+        ) from error
+
+
+def _batch_fix(batch: Callable[..., Any], sizes: Mapping[str, int], error: Exception) -> str:
+    try:
         names = list(inspect.signature(batch).parameters)
-        fix = (
-            _fix(error) if sizes.keys() == set(names) else f"give --size {','.join(f'{n}=8' for n in names)}"
-        )
-        raise UsageError(f"the batch of {name} cannot be made: {said(error)}", fix) from error
+    except ValueError:  # of a builtin
+        names = list(sizes)
+    if set(names) == sizes.keys():
+        return _fix(error)
+    return f"give --size {','.join(f'{name}=8' for name in names)}" if names else "let it take the sizes"

@@ -14,6 +14,7 @@ from kernelwright.kernelbench.modules.writing import free_task_source, task_sour
 from kernelwright.kernelbench.records import Size
 from kernelwright.kernelbench.sources.sizes import workload_text
 
+_FIX = "let examples differ in sizes alone, or leave out more_examples"
 _NAMES = ("batch", "length")  # of the first axes that differ; then size_3, size_4
 
 
@@ -26,7 +27,7 @@ def task_of_examples(calls: Sequence[TracedCall]) -> str:
     first = calls[0]
     for number, call in enumerate(calls[1:], start=2):
         if why := _differs(first, call):
-            raise UsageError(f"example {number} of {call.name} {why}", "let examples differ in sizes alone")
+            raise UsageError(f"example {number} of {call.name} {why}", _FIX)
     axes = _axes(calls)
     if not axes:
         return task_source(first)
@@ -49,6 +50,8 @@ def task_of_examples(calls: Sequence[TracedCall]) -> str:
         else:
             args, kwargs = first.arguments.filled(inputs)
             call = trace_call(first.function, args, kwargs)
+            if why := _differs(first, call):
+                raise UsageError(f"{first.name} {why} at other sizes", _FIX)
         drawn = zip(first.inputs, base, inputs, strict=True)
         return call, [input_like(tensor, f"the input {name}", there) for name, tensor, there in drawn]
 
@@ -56,7 +59,7 @@ def task_of_examples(calls: Sequence[TracedCall]) -> str:
         Size(constants={name: str(lengths[number]) for name, (_, lengths) in axes.items()})
         for number in range(len(calls))
     ]
-    source = free_task_source(at, sizes, places)
+    source = free_task_source(at, sizes, places, others=calls[1:])
     return f"{source}\n\n{workload_text(workload)}\n"
 
 
@@ -64,6 +67,8 @@ def _differs(first: TracedCall, call: TracedCall) -> str:
     """Return what else than its sizes differs from the first call; "" if nothing."""
     if call.arguments != first.arguments:
         return "has arguments of another form"
+    if call.results != first.results:
+        return "returns another form, or other numbers beside tensors"
     for one, other in zip(first.inputs.values(), call.inputs.values(), strict=True):
         if (one.dtype, one.dim(), one.device) != (other.dtype, other.dim(), other.device):
             return "has a tensor of another dtype, device or number of axes"
@@ -77,7 +82,7 @@ def _axes(calls: Sequence[TracedCall]) -> dict[str, tuple[tuple[int, int], tuple
         for axis, lengths in enumerate(zip(*(tensor.shape for tensor in tensors), strict=True)):
             if len(set(lengths)) > 1:
                 found.setdefault(lengths, (place, axis))
-    if len({tuple(each[number] for each in found) for number in range(len(calls))}) < len(calls) and found:
+    if len({tuple(each[number] for each in found) for number in range(len(calls))}) < len(calls):
         raise UsageError(
             f"two examples of {calls[0].name} have the same sizes", "give an example of each size once"
         )

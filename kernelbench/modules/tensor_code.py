@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kernelwright.kernelbench.errors import UsageError
 
+_SEED = 0
 _WRITTEN_OUT = 256  # elements of a buffer whose numbers are
 _STATISTICS = 1 << 22  # elements that mean and spread are taken of
 _Shape: TypeAlias = tuple[int, ...]
@@ -42,7 +43,9 @@ def resized(tensor: Tensor, shape: Sequence[int], name: str) -> Tensor:
             .reshape(shape)
         )
     like = torch.empty(tuple(shape), dtype=tensor.dtype)
-    made: Tensor = eval(input_like(tensor, name, like), {"torch": torch})  # our own text
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        made: Tensor = eval(input_like(tensor, name, like), {"torch": torch})  # our own text
     return made.to(tensor.device)
 
 

@@ -42,12 +42,14 @@ def free_task_source(
     sizes: Mapping[str, int],
     axes: Mapping[str, tuple[int, int]],
     grid: Grid | None = None,
+    others: Sequence[TracedCall] = (),
 ) -> str:
     """Return a file in KernelBench's format with constants for sizes, which its forward reads off its inputs.
 
     `at`: traces the call at other sizes, and gives the code that draws each input; `sizes`: of the file;
     `axes`: an input, by its number, and the axis of it that has the size; `grid`: sizes at which calls are
-    compared, by default `small_grid`. Raises UsageError where the call does something else at other sizes.
+    compared, by default `small_grid`; `others`: further calls that the file is to compute, too. Raises
+    UsageError where the call does something else at other sizes.
     """
     call, drawn = at(sizes)
     given = {*call.inputs, "self", "torch", "nn"}
@@ -73,7 +75,8 @@ def free_task_source(
     constants = [f"{name} = {size}" for name, size in sizes.items()]
     code = joined(constructor) + "\n".join([define, *read, *lines])
     source = _file(_heading(call, sizes), imports, constants, code, list(map(joined, codes)), "Model")
-    _check(call, source, "Model")
+    for each in (call, *others):
+        _check(each, source, "Model")
     return source
 
 

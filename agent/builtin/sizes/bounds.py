@@ -115,10 +115,11 @@ def hold_kernels(forward: Forward, ranges: Ranges) -> None:
                 if region.recurrence is not None and is_free(call.plan.row_length):
                     raise Untraceable("a loop hands on rows that are as long as a free size")
                 steps = region.recurrence.steps if region.recurrence is not None else 1
+                written = set(call.plan.results.values())
                 for at in places(call.plan) if not edges else ():
                     shape, strides = (*call.plan.sizes, steps), (*at.strides, at.move)
-                    holder = placed[at.base].base if at.base in placed else at.base  # of joined values
-                    _hold_view(View(holder, shape, strides, at.offset, table=at.table), program, ranges)
+                    base = placed[at.base].base if at in written and at.base in placed else at.base
+                    _hold_view(View(base, shape, strides, at.offset, table=at.table), program, ranges)
         elif isinstance(launch, Attention):
             for operand in slots(launch):
                 assert isinstance(operand, View)

@@ -124,14 +124,24 @@ def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> di
             go_on_at = time.monotonic() + stop_s
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
-        if all(state in _STOPPED for pid in pids for state in _states(pid)):
+        if all(state in _STOPPED for pid in pids for state in _states(pid)) and all(map(_is_off_cpu, pids)):
             used = _used_by(pids)
-            # One that forked while we looked shows up in the next look. A thread says that it has stopped a
-            # moment before it leaves its CPU, a long one where a hypervisor takes the CPU away just then.
+            # One that forked while we looked shows up in the next look.
             if tree(root) == pids and _used_by(pids) == used:
                 return used
         time.sleep(_YIELD_S)
     return {}
+
+
+def _is_off_cpu(pid: int) -> bool:
+    """Return True if no thread of a stopped process is on a CPU any more.
+
+    A thread says that it has stopped a moment before it leaves its CPU, a long one where a hypervisor takes
+    that away just then, and what it has run since the last tick is only charged as it leaves. The kernel
+    waits for that before it tells the system call of a stopped thread (wait_task_inactive in
+    kernel/sched/core.c). Where it tells us nothing, we take the thread for stopped.
+    """
+    return all(_read(f"/proc/{pid}/task/{task}/syscall") != b"running\n" for task in _tasks(pid))
 
 
 def _used_by(pids: Sequence[int]) -> dict[int, int]:
@@ -149,7 +159,8 @@ def cpu_ns(pids: Iterable[int]) -> dict[int, int]:
     """Return the CPU time of each of these processes, ended threads included, without those gone.
 
     A stopped process uses none: of 900 stops of honest trees, on idle CPUs and at a load of three
-    on two, none was followed by a nanosecond of it. https://man7.org/linux/man-pages/man2/clock_getres.2.html
+    on two, none was followed by a nanosecond of it. Of one that runs on another CPU the last tick's is read,
+    4 ms old. https://man7.org/linux/man-pages/man2/clock_getres.2.html
     """
     used = {}
     for pid in pids:

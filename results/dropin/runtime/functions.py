@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
+from itertools import takewhile
 from types import ModuleType
 from typing import Any
 
@@ -21,18 +22,14 @@ _MARK = "_kernelwright_function"  # on what replaces a function
 
 
 class PatchedFunction:
-    """A function that a kernel computes where a call is inside its envelope, else the stock one."""
+    """A function that kernels compute where a call is inside the envelope of one, else the stock one."""
 
-    def __init__(self, path: str, kernel: DropInKernel, package: str, own: Callable[..., Any]) -> None:
-        self.path, self.kernel, self.package, self.own = path, kernel, package, own
-        self.calls, self.kernels = Calls(), (kernel,)
-        called = own.forward if isinstance(own, nn.Module) else own  # the `kernels` library makes modules
-        parameters = signature(called).parameters.values()
-        self._names = [each.name for each in parameters if each.kind in _BY_PLACE]
-        takes = [name for name in self._names if name not in kernel.constants]
-        self.takes = takes[: len(kernel.inputs)]
-        self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
-        self._rest = {**self._defaults, **kernel.constants}  # values of the other arguments
+    def __init__(
+        self, path: str, kernels: Sequence[DropInKernel], package: str, own: Callable[..., Any]
+    ) -> None:
+        self.path, self.kernels, self.package, self.own = path, tuple(kernels), package, own
+        self.calls = Calls()
+        self._forms = [FunctionCall(kernel, own) for kernel in kernels]
         self.active = True
 
         @wraps(own, updated=())
@@ -43,31 +40,53 @@ class PatchedFunction:
         self.call = call
 
     def _computed(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        kernel = self.kernel
-        why = "it was taken out" if not self.active else ""
-        if not why:
-            tensors = self._tensors(args, named)
-            fits, why = (False, _OTHER_CALL) if tensors is None else kernel.pays(tensors)
-            if fits and tensors is not None:
-                fits, why = kernel.check(*tensors)
-            if fits and tensors is not None:
-                self.calls.add(kernel)
-                return kernel.run(*tensors)
-        self.calls.add(kernel, why)
+        why = "it was taken out"
+        for form in self._forms if self.active else ():
+            tensors = form.tensors(args, named)
+            if tensors is None:
+                why = _OTHER_CALL
+                continue
+            fits, why = form.kernel.pays(tensors)
+            if fits:
+                fits, why = form.kernel.check(*tensors)
+            if fits:
+                self.calls.add(form.kernel)
+                return form.kernel.run(*tensors)
+        self.calls.add(self.kernels[-1], why)
         return self.own(*args, **named)
 
-    def _tensors(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any] | None:
+
+class FunctionCall:
+    """Form of the calls of a function that a kernel computes: its tensors, and what else is given."""
+
+    def __init__(self, kernel: DropInKernel, own: Callable[..., Any]) -> None:
+        self.kernel, self._own = kernel, own
+        called = own.forward if isinstance(own, nn.Module) else own  # the `kernels` library makes modules
+        parameters = signature(called).parameters.values()
+        self._names = [each.name for each in parameters if each.kind in _BY_PLACE]
+        takes = [name for name in self._names if name not in kernel.constants]
+        self._takes = takes[: len(kernel.inputs)]
+        self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+        self._rest = {**self._defaults, **kernel.constants}  # values of the other arguments
+
+    def tensors(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any] | None:
         """Return the kernel's inputs, None if others are given than its constants, or than defaults."""
         if len(args) > len(self._names):
             return None
         given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **named}
         for name, value in given.items():
-            if name not in self.takes and not (name in self._rest and _same(value, self._rest[name])):
+            if name not in self._takes and not (name in self._rest and _same(value, self._rest[name])):
                 return None
         if any(name not in given for name in self._rest):  # which is an error of the caller's
             return None
-        inputs = [given.get(name) for name in self.takes]
+        inputs = [given.get(name) for name in self._takes]
         return None if any(each is None for each in inputs) else inputs
+
+    def by_stock(self, *tensors: Any) -> Any:
+        """Call the function itself with tensors for the kernel's inputs."""
+        given = {**self.kernel.constants, **dict(zip(self._takes, tensors, strict=True))}
+        args = [given.pop(name) for name in takewhile(given.__contains__, tuple(self._names))]
+        return self._own(*args, **given)
 
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -77,23 +96,25 @@ _OTHER_CALL = "it was called with other arguments than the kernel's tensors"
 def patched(kernels: Sequence[DropInKernel], package: str) -> tuple[list[PatchedFunction], dict[str, str]]:
     """Return what is to replace functions, not yet put in, and why others are left, by their paths."""
     found, left = [], {}
-    for kernel in kernels:
-        for path in kernel.functions:
-            module, name = _place(path)
-            own = getattr(module, name, None)
-            if module is None:  # so nobody calls it
-                continue
-            if not callable(own):
-                left[path] = "there is no such function"
-                continue
-            by = getattr(own, _MARK, None)
-            if by is not None:
-                own = by.own
-            why = f"{by.package} computes it" if by and by.package != package else _why_not(kernel, own)
-            if why:
-                left[path] = why
-            else:
-                found.append(PatchedFunction(path, kernel, package, own))
+    for path in dict.fromkeys(path for kernel in kernels for path in kernel.functions):
+        module, name = _place(path)
+        own = getattr(module, name, None)
+        if module is None:  # so nobody calls it
+            continue
+        if not callable(own):
+            left[path] = "there is no such function"
+            continue
+        by = getattr(own, _MARK, None)
+        if by is not None and by.package != package:
+            left[path] = f"{by.package} computes it"
+            continue
+        own = own if by is None else by.own
+        mine = [kernel for kernel in kernels if path in kernel.functions]
+        reasons = {kernel.name: _why_not(kernel, own) for kernel in mine}
+        if fit := [kernel for kernel in mine if not reasons[kernel.name]]:
+            found.append(PatchedFunction(path, fit, package, own))
+        else:
+            left[path] = "; ".join(dict.fromkeys(reasons.values()))
     return found, left
 
 
@@ -114,8 +135,8 @@ def put(function: PatchedFunction) -> list[str]:
 
 def put_in(kernels: Sequence[DropInKernel], package: str) -> list[PatchedFunction]:
     """Return the functions that these kernels compute now."""
-    places = (_place(path) for kernel in kernels for path in kernel.functions)
-    marks = (getattr(getattr(module, name, None), _MARK, None) for module, name in places)
+    paths = dict.fromkeys(path for kernel in kernels for path in kernel.functions)
+    marks = (getattr(getattr(module, name, None), _MARK, None) for module, name in map(_place, paths))
     return [mark for mark in marks if mark is not None and mark.package == package]
 
 
@@ -139,12 +160,9 @@ def _why_not(kernel: DropInKernel, own: Callable[..., Any]) -> str:
     """Return the reason the function is not what the kernel was made for; "" if it is."""
     if kernel.why_not_here:
         return kernel.why_not_here
-    takes = PatchedFunction("", kernel, "", own).takes
-
-    def forward(self: nn.Module, *inputs: Any) -> Any:
-        return own(**kernel.constants, **dict(zip(takes, inputs, strict=True)))
-
-    return differs(kernel, type("Function", (nn.Module,), {"forward": forward})(), [])
+    form = FunctionCall(kernel, own)
+    kind = type("Function", (nn.Module,), {"forward": lambda self, *inputs: form.by_stock(*inputs)})
+    return differs(kernel, kind(), [])
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -133,7 +133,8 @@ class DropInKernel:
         """Return True if the kernel was not measured to be slower in the current mode, else the reason."""
         if not self._slower:
             return True, ""
-        trains = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+        wanted = (getattr(each, "requires_grad", False) for each in tensors)  # which are not all tensors
+        trains = torch.is_grad_enabled() and any(wanted)
         mode = "training" if trains else "forward"
         if torch.compiler.is_compiling():
             mode += ", compiled"

@@ -102,7 +102,7 @@ def apply(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> Re
             report.left[name] = "; ".join(dict.fromkeys(reasons.values()))
     patches, left = functions.patched(kernels, package)
     report.left |= left
-    report.replaced |= {each.path: each.kernel.name for each in patches}
+    report.replaced |= {each.path: _names(each.kernels) for each in patches}
     if not report.replaced:
         names = (name for kernel in kernels for name in (*kernel.layers, *kernel.functions))
         wanted = ", ".join(dict.fromkeys(names)) or "no class at all"

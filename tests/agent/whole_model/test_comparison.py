@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.whole_model.comparison import StepPair
+from kernelwright.agent.whole_model.comparison import StepBlocks, StepPair, compare, step_times
 from kernelwright.agent.whole_model.model_name import ModelName
-from kernelwright.agent.whole_model.records import ResultDeviation
+from kernelwright.agent.whole_model.records import ResultDeviation, StepTimes
 from kernelwright.kernelbench.errors import UsageError
 
 MODEL = """
@@ -45,7 +45,8 @@ def apply(model):
         layer.wait_s = {wait_s}
         stock = layer.forward
         layer.forward = lambda x, stock=stock: {code}
-    return SimpleNamespace(replaced={{name: "kernel" for name, _ in model.named_children()}})
+    replaced = {{name: "kernel" for name, _ in model.named_children()}}
+    return SimpleNamespace(replaced=replaced, elsewhere={{}})
 
 
 def report(model):
@@ -74,17 +75,22 @@ def pair(folder: Path) -> Iterator[StepPair]:
         yield made
 
 
+def times(pair: StepPair, *sizes: str) -> StepTimes:
+    workload = ModelName.of("torch.nn:ReLU", sizes=sizes).workload
+    return step_times(workload, [pair.blocks(compiled=False)])
+
+
 @pytest.mark.timed
 def test_a_faster_step_is_faster_by_its_whole_interval(pair: StepPair, folder: Path) -> None:
     assert pair.put_in([package(folder, "no_wait", wait_s=0.0)]) == {"0": "kernel", "1": "kernel"}
-    found = pair.times(compiled=False)
+    found = times(pair)
     assert found.speedup.low > 1.3 and found.stock_s > found.drop_in_s and not found.sizes
 
 
 @pytest.mark.timed
 def test_the_same_step_is_not_faster(pair: StepPair, folder: Path) -> None:
     pair.put_in([package(folder, "nothing")])
-    found = pair.times(compiled=False).speedup
+    found = times(pair).speedup
     assert 0.8 < found.median < 1.25
 
 
@@ -96,11 +102,28 @@ def test_sizes_are_told_apart_and_count_by_their_weights(folder: Path) -> None:
     with StepPair(ModelName.of("slow.py:build", sizes=sizes, folder=folder), trains=False) as pair:
         pair.keep_exact()
         pair.put_in([slow])
-        found = pair.times(compiled=False)
+        found = times(pair, *sizes)
         assert {each.size for each in pair.deviations()} == {"rows=1", "rows=512"}
     one, other = found.sizes["rows=1"], found.sizes["rows=512"]
     assert 0.8 < one.speedup.median < 1.25 and other.speedup.high < 0.5
     assert found.drop_in_s == pytest.approx((one.drop_in_s + 3 * other.drop_in_s) / 4, rel=0.2)
+
+
+def test_an_interval_spans_pairs_of_processes() -> None:
+    """Within each pair all blocks agree; what a process is slower by alone is no speedup."""
+    workload = ModelName.of("torch.nn:ReLU").workload
+    one, other = (StepBlocks([[1.0] * 15], [[1 / ratio] * 15]) for ratio in (1.03, 0.99))
+    assert step_times(workload, [one]).speedup.low == pytest.approx(1.03)
+    both = step_times(workload, [one, other]).speedup
+    assert both.low == pytest.approx(0.99) and both.high == pytest.approx(1.03)
+
+
+def test_sizes_count_by_weight() -> None:
+    workload = ModelName.of("torch.nn:ReLU", sizes=["rows=1", "rows=2,weight=3"]).workload
+    found = step_times(workload, [StepBlocks([[1.0] * 15, [2.0] * 15], [[0.5] * 15, [2.0] * 15])])
+    assert (found.stock_s, found.drop_in_s) == (1.75, 1.625)
+    assert found.speedup.median == pytest.approx(1.75 / 1.625)
+    assert [each.speedup.median for each in found.sizes.values()] == [2.0, 1.0]
 
 
 def worst(pair: StepPair, replacing: Path) -> ResultDeviation:
@@ -135,6 +158,22 @@ def test_what_needs_more_memory_is_told(pair: StepPair, folder: Path) -> None:
 def test_kernels_that_compute_no_call_are_told_with_the_reason(pair: StepPair, folder: Path) -> None:
     pair.put_in([package(folder, "elsewhere")])
     assert pair.unreached() == "it has another shape"
+
+
+def test_a_kernel_that_computes_a_call_is_reached(pair: StepPair, folder: Path) -> None:
+    reached = package(folder, "reached")
+    text = (reached / "__init__.py").read_text().replace("by_kernel={}", 'by_kernel={"norm": 1}')
+    (reached / "__init__.py").write_text(text)
+    pair.put_in([reached])
+    assert pair.unreached() == ""
+
+
+def test_a_model_that_has_no_step_in_float64_is_compared_without(folder: Path) -> None:
+    text = MODEL.replace("squared(super().forward(x))", "squared(super().forward(x)) @ torch.eye(16)")
+    (folder / "single.py").write_text(text.replace("wait_s = 0.005", "wait_s = 0.0"))
+    found = compare(ModelName.of("single.py:build", folder=folder), False, package(folder, "nothing_else"))
+    assert "fails in a step: RuntimeError: expected m1 and m2 to have the same dtype" in found.not_exact
+    assert found.deviations == () and found.eager.speedup.low < 1.5
 
 
 def test_what_cannot_be_put_in_is_said_in_a_line(pair: StepPair, folder: Path) -> None:

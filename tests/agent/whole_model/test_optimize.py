@@ -1,6 +1,7 @@
 """`kernelwright optimize`: from a model to a package and the whole step's gain; the same command goes on."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent.config import RunConfig
+from kernelwright.agent.whole_model.comparison import StepEndedError
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.optimize import ModelOptimization, read
 from kernelwright.agent.whole_model.records import (
@@ -96,6 +98,62 @@ def test_a_folder_of_another_step_is_refused(tmp_path: Path) -> None:
     for name, trains in ((relu, False), (other, True), (ModelName.of("torch.nn:GELU"), True)):
         with pytest.raises(UsageError, match=r"is of torch\.nn:ReLU --train — give another --out"):
             optimized(name, trains)
+
+
+def timed(*lows: float) -> StepTimes:
+    return TIMES.model_copy(update={"speedup": Interval(median=1.2, low=lows[0], high=1.3)})
+
+
+@pytest.mark.parametrize(
+    ("trains", "compiled", "modes"),
+    [
+        (True, None, ("training, compiled", "forward, compiled")),
+        (True, timed(0.99), ("training, compiled", "forward, compiled")),
+        (False, timed(0.99), ("forward, compiled",)),
+        (True, timed(1.01), ()),
+    ],
+)
+def test_a_kernel_is_left_out_of_the_compiled_step_where_it_does_not_pay(
+    trains: bool, compiled: StepTimes | None, modes: tuple[str, ...], tmp_path: Path
+) -> None:
+    work = ModelOptimization(ModelName.of("torch.nn:ReLU"), trains, tmp_path, 24)
+    assert work._slower(KEPT.model_copy(update={"compiled": compiled})) == modes
+
+
+def test_a_part_that_was_timed_is_not_timed_again(tmp_path: Path) -> None:
+    work = ModelOptimization(ModelName.of("torch.nn:ReLU"), True, tmp_path, 24)
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "kernels_norm.json").write_text(KEPT.model_dump_json())
+    assert work._alone(KEPT.model_copy(update={"alone": None, "kept": False})) == KEPT
+
+
+@pytest.mark.parametrize(("error", "again"), [(StepEndedError, True), (UsageError, False)])
+def test_a_step_that_ended_its_process_is_timed_again(
+    error: type[UsageError], again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: ModelOptimization, result: PartResult) -> PartResult:
+        raise error("it was killed", "try again")
+
+    monkeypatch.setattr(ModelOptimization, "_timed_alone", fails)
+    work = ModelOptimization(ModelName.of("torch.nn:ReLU"), True, tmp_path, 24)
+    assert work._alone(KEPT.model_copy(update={"kept": False})).reason == "it was killed"
+    assert (tmp_path / "packages" / "kernels_norm.json").exists() != again
+
+
+def test_results_without_numbers_are_read_again(tmp_path: Path) -> None:
+    nan = ResultDeviation(name="loss", stock_error=0.0, drop_in_error=math.inf)
+    found = ModelResult(
+        model="m.py:build",
+        trains=True,
+        parts=(KEPT,),
+        comparison=COMPARISON.model_copy(update={"deviations": (nan,)}),
+    )
+    (tmp_path / "comparison.json").write_text(found.model_dump_json())
+    assert read(tmp_path / "comparison.json", ModelResult) == found
+    text = markdown(
+        found.model_copy(update={"comparison": COMPARISON.model_copy(update={"deviations": ()})}), tmp_path
+    )
+    assert "float64" not in text
 
 
 def test_a_damaged_file_of_the_folder_is_said_with_the_remedy(tmp_path: Path) -> None:

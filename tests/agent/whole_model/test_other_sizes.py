@@ -53,7 +53,9 @@ def batch(batch: int, length: int) -> Tensor:
     return torch.randn(batch, length, 64)
 
 
-def parts(sizes: list[str], model: Callable[[], nn.Module] = Model) -> dict[str, ModelPart]:
+def parts(
+    sizes: list[str], model: Callable[[], nn.Module] = Model, most_calls: int = 24
+) -> dict[str, ModelPart]:
     made = model()
 
     def step(lengths: Mapping[str, int]) -> ModelStep:
@@ -64,7 +66,7 @@ def parts(sizes: list[str], model: Callable[[], nn.Module] = Model) -> dict[str,
     surveyed = survey(
         step({name: int(value) for name, value in workload[0].constants.items()}), lambda: next(ticks)
     )
-    found = parts_of(surveyed, 24, OtherSizes(step, workload))
+    found = parts_of(surveyed, most_calls, OtherSizes(step, workload))
     return {part.name: part for part in found}
 
 
@@ -114,6 +116,34 @@ def test_tasks_compute_at_all_sizes_what_the_part_does(found: dict[str, ModelPar
             module = import_source(task.at(size).source, f"{name}_{number}", tmp_path)
             inputs = module.get_inputs()
             torch.testing.assert_close(module.Model()(*inputs), own(*inputs))
+
+
+def test_a_part_that_does_something_else_at_a_given_size_has_the_first() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return flattened(x.erf()) if x.shape[1] < 500 else flattened(x.tanh())
+
+    part = parts(["batch=8,length=256", "batch=2,length=512"], Branches)["Branches"]
+    assert part.source and "gives other numbers" in part.one_size
+
+
+def test_a_part_with_more_tensors_elsewhere_has_the_first_size() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+            y = torch.erf(x) * torch.tanh(x) + x
+            return y if mask is None else y * mask
+
+    class Masks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.masked = Masked()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.masked(x, x > 0 if x.shape[1] > 100 else None)
+            return y
+
+    found = parts(["batch=8,length=256", "batch=2,length=512"], Masks, most_calls=5)
+    assert "another number of tensors" in "".join(part.one_size for part in found.values())
 
 
 def test_a_model_that_fails_at_other_sizes_has_tasks_of_the_first() -> None:

@@ -233,6 +233,27 @@ def test_who_says_that_it_has_stopped_may_be_on_its_cpu_yet(monkeypatch: pytest.
         child.wait()
 
 
+def test_a_thread_that_is_stopped_is_waited_for_until_it_has_left_its_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until then it is charged for what it has run since the last tick of its CPU."""
+    read, told = process_tree._read, []
+
+    def slow_to_leave(path: str) -> bytes:
+        if path.endswith("/syscall"):
+            told.append(read(path))
+            return b"running\n" if len(told) < 20 else told[-1]
+        return read(path)
+
+    with running(SPIN) as process:
+        monkeypatch.setattr(process_tree, "_read", slow_to_leave)
+        used = process_tree.freeze(process.pid)
+        assert used and len(told) > 20
+        stopped = [words for words in told if words]  # none where we may not know
+        assert all(words.split()[0] != b"running" for words in stopped[-8:]), stopped
+        process_tree.thaw(list(used))
+
+
 @pytest.mark.parametrize(
     ("failures", "verdict"), [(1, Verdict.correct), (100, Verdict.runtime_error)], ids=["once", "always"]
 )

@@ -66,7 +66,7 @@ def test_positions_are_below_the_length(tmp_path: Path) -> None:
     assert inputs[1].max() < 64
 
 
-def test_one_example_or_equal_ones_make_a_task_of_one_size() -> None:
+def test_one_example_makes_a_task_of_one_size() -> None:
     assert task(Gated(), (torch.randn(4, 32),)).workload == ()
 
 
@@ -107,3 +107,29 @@ def test_what_depends_on_a_size_is_said() -> None:
 
     with pytest.raises(UsageError, match="is not one task for any batch"):
         task(function, (torch.randn(64, 8),), (torch.randn(32, 8),))
+
+
+def test_what_depends_on_a_size_of_an_example_is_said() -> None:
+    """The first example and the small sizes lie on one side of its threshold."""
+
+    def function(x: Tensor) -> Tensor:
+        return x.erf() if len(x) > 50 else x.tanh()
+
+    with pytest.raises(UsageError, match="gives other numbers"):
+        task(function, (torch.randn(32, 8),), (torch.randn(64, 8),))
+
+
+def test_a_number_that_is_returned_depends_on_no_size() -> None:
+    def function(x: Tensor) -> tuple[Tensor, int]:
+        return x.erf(), len(x)
+
+    with pytest.raises(UsageError, match="returns another form, or other numbers"):
+        task(function, (torch.randn(32, 8),), (torch.randn(64, 8),))
+
+
+def test_the_random_numbers_of_the_user_are_left() -> None:
+    torch.manual_seed(7)
+    examples = (torch.randn(32, 8),), (torch.randn(64, 8),)
+    state = torch.get_rng_state()
+    task(torch.erf, *examples)
+    assert torch.equal(torch.get_rng_state(), state)
