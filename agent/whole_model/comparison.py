@@ -29,7 +29,8 @@ from kernelwright.kernelbench.records import Size
 
 _TIMEOUT_S = 1800.0
 _BLOCK_S = 0.1  # of a block of steps, about
-_PAIRS, _MOST_PAIRS = 15, 60  # of blocks: more than the first until the interval is narrow
+_LEAST_PAIRS, _PAIRS, _MOST_PAIRS = 7, 15, 60  # of blocks: with `_PAIRS` a narrow interval will do
+_MOST_S = 60.0  # of all blocks, if there are the least
 _NARROW = 1.01  # ratio of an interval's bounds
 WORKER_PAIRS = 2  # of a comparison: processes differ by a percent or two
 _STOCK, _DROP_IN = "stock", "drop_in"
@@ -95,6 +96,7 @@ class StepPair(AbstractContextManager["StepPair"]):
             side: [max(1, round(block / self._warm(side, size, compiled))) for size in places]
             for side in (_STOCK, _DROP_IN)
         }
+        began = time.perf_counter()
         seconds: dict[str, list[list[float]]] = {side: [[] for _ in places] for side in counts}
         for pair in range(_MOST_PAIRS):
             for side in (_STOCK, _DROP_IN) if pair % 2 else (_DROP_IN, _STOCK):
@@ -102,9 +104,10 @@ class StepPair(AbstractContextManager["StepPair"]):
                     count = counts[side][size]
                     seconds[side][size].append(self._seconds(side, size, compiled, count) / count)
             found = StepBlocks(seconds[_STOCK], seconds[_DROP_IN])
-            if pair + 1 >= _PAIRS:
+            long = time.perf_counter() - began > _MOST_S
+            if pair + 1 >= (_LEAST_PAIRS if long else _PAIRS):
                 speedup = step_times(self._sizes, [found]).speedup
-                if speedup.high < _NARROW * speedup.low:
+                if long or speedup.high < _NARROW * speedup.low:
                     break
         return found
 
