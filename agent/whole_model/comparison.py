@@ -78,6 +78,11 @@ class StepPair(AbstractContextManager["StepPair"]):
         for side in (_STOCK, _DROP_IN):
             self._ask(side, "keep_exact")
 
+    def capture(self, place: str, number: int) -> None:
+        """Have both keep the arguments of a call, for `part_blocks`: before anything is put in."""
+        for side in (_STOCK, _DROP_IN):
+            self._ask(side, "capture", place=place, number=number)
+
     def put_in(self, packages: Sequence[Path]) -> dict[str, str]:
         """Put packages into the second model; return what they replace."""
         folders = [str(path.resolve()) for path in packages]
@@ -90,10 +95,17 @@ class StepPair(AbstractContextManager["StepPair"]):
 
     def blocks(self, compiled: bool) -> StepBlocks:
         """Time both by turns, at all sizes. `compiled`: by torch.compile, which the first calls wait for."""
+        return self._blocks("run", compiled=compiled)
+
+    def part_blocks(self) -> StepBlocks:
+        """Time the call of `capture` in both by turns, at all sizes."""
+        return self._blocks("run_part")
+
+    def _blocks(self, what: str, **how: Any) -> StepBlocks:
         places = range(len(self._sizes))
         block = _BLOCK_S / len(places)
         counts = {
-            side: [max(1, round(block / self._warm(side, size, compiled))) for size in places]
+            side: [max(1, round(block / self._warm(side, what, size, how))) for size in places]
             for side in (_STOCK, _DROP_IN)
         }
         began = time.perf_counter()
@@ -102,7 +114,7 @@ class StepPair(AbstractContextManager["StepPair"]):
             for side in (_STOCK, _DROP_IN) if pair % 2 else (_DROP_IN, _STOCK):
                 for size in places:
                     count = counts[side][size]
-                    seconds[side][size].append(self._seconds(side, size, compiled, count) / count)
+                    seconds[side][size].append(self._seconds(side, what, size, count, how) / count)
             found = StepBlocks(seconds[_STOCK], seconds[_DROP_IN])
             long = time.perf_counter() - began > _MOST_S
             if pair + 1 >= (_LEAST_PAIRS if long else _PAIRS):
@@ -130,14 +142,14 @@ class StepPair(AbstractContextManager["StepPair"]):
             for name, error in one.items()
         )
 
-    def _warm(self, side: str, size: int, compiled: bool) -> float:
-        """Run two steps; return the seconds of the second."""
-        self._seconds(side, size, compiled, 1)
-        return max(1e-4, self._seconds(side, size, compiled, 1))
+    def _warm(self, side: str, what: str, size: int, how: Mapping[str, Any]) -> float:
+        """Run it twice; return the seconds of the second, which a call of a worker is part of."""
+        self._seconds(side, what, size, 1, how)
+        return max(1e-4, self._seconds(side, what, size, 1, how))
 
-    def _seconds(self, side: str, size: int, compiled: bool, steps: int) -> float:
+    def _seconds(self, side: str, what: str, size: int, steps: int, how: Mapping[str, Any]) -> float:
         began = time.perf_counter()
-        self._ask(side, "run", size=size, compiled=compiled, steps=steps)
+        self._ask(side, what, size=size, steps=steps, **how)
         return time.perf_counter() - began
 
     def _ask(self, side: str, what: str, **more: Any) -> dict[str, Any]:
@@ -166,7 +178,8 @@ def compare(model: ModelName, trains: bool, package: Path) -> StepComparison:
     message is in the result.
     """
     eager, compiled, why = [], [], ""
-    deviations, not_exact = (), ""
+    deviations: tuple[ResultDeviation, ...] = ()
+    not_exact = ""
     for number in range(WORKER_PAIRS):
         with StepPair(model, trains) as pair:
             if number == 0:
@@ -234,6 +247,8 @@ def serve(channel: Channel) -> None:
         "put_in": step.put_in,
         "calls": step.calls,
         "run": step.run,
+        "capture": step.capture,
+        "run_part": step.run_part,
         "peak": step.peak,
         "errors": step.errors,
     }

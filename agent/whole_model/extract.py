@@ -78,6 +78,7 @@ def _record(part: "ModelPart", task: str) -> ExtractedPart:
         kind=part.kind,
         is_module=part.is_module,
         places=tuple(place.path for place in part.places),
+        call=next(n for n, call in enumerate(part.places[0].calls) if call.form == part.form),
         calls=part.calls,
         forward_s=part.cost.forward_s,
         backward_s=part.cost.backward_s,

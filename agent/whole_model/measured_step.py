@@ -4,17 +4,18 @@ import copy
 import importlib
 import random
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
+from kernelwright.agent.whole_model.marks import Marks
 from kernelwright.agent.whole_model.model_name import ModelName, lengths
 from kernelwright.agent.whole_model.step import ModelStep
 from kernelwright.kernelbench.errors import UsageError
@@ -30,6 +31,7 @@ class MeasuredStep:
         self._steps: list[ModelStep] = []
         self._compiled: list[ModelStep] = []
         self._exact: list[dict[str, Tensor]] = []
+        self._calls: list[PartCall] = []
         self._packages: list[Any] = []
         self._elsewhere: dict[str, list[str]] = {}
 
@@ -39,6 +41,11 @@ class MeasuredStep:
         name = ModelName.from_json(model)
         at = name.steps(trains)
         self._steps = [at(lengths(size)) for size in name.workload]
+        return {}
+
+    def capture(self, place: str, number: int) -> dict[str, Any]:
+        """Keep the arguments of a call at each size, before anything is put in."""
+        self._calls = [PartCall.of(step, place, number) for step in self._steps]
         return {}
 
     def put_in(self, packages: Sequence[str]) -> dict[str, Any]:
@@ -65,6 +72,11 @@ class MeasuredStep:
         why = next((reason for calls in found for reason in calls.by_layer), "")
         reached = sum(sum(calls.by_kernel.values()) for calls in found)
         return {"reached": reached, "why": why, "elsewhere": self._elsewhere}
+
+    def run_part(self, size: int, steps: int) -> dict[str, Any]:
+        for _ in range(steps):
+            self._calls[size].run()
+        return {}
 
     def run(self, size: int, compiled: bool, steps: int) -> dict[str, Any]:
         if compiled and not self._compiled:
@@ -103,6 +115,60 @@ def _errors(results: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[
         name: float((results[name].double() - right).abs().max()) / (float(right.abs().max()) or 1.0)
         for name, right in exact.items()
     }
+
+
+@dataclass
+class PartCall:
+    """A call of a module or function as it was in a step, in training with its backward pass."""
+
+    called: Callable[[], Callable[..., Any]]  # gives what is called, which a package may replace
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    trains: bool
+    weights: list[Tensor]
+    gradients: list[Tensor] = field(default_factory=list)  # of outputs
+
+    @classmethod
+    def of(cls, step: ModelStep, place: str, number: int) -> "PartCall":
+        """Run a step, and return the call with this number at a place. Raises UsageError where it fails."""
+        marks = Marks(step.model)
+        with marks.capturing():
+            step.run()
+        sites = marks.places()
+        site = next((each for each in sites if each.path == place), None)
+        if site is None or number >= len(site.calls):
+            raise UsageError(f"{place} is not called at all sizes", "give sizes at which it is")
+        form = site.calls[number].form
+        calls = (call for each in sites if each.kind == site.kind for call in each.calls)
+        example = next(call for call in calls if call.form == form and call.is_kept)
+
+        def called() -> Callable[..., Any]:
+            if isinstance(site.called, nn.Module):
+                return cast(Callable[..., Any], site.called)
+            module, _, name = site.kind.rpartition(".")
+            return cast(Callable[..., Any], getattr(sys.modules[module], name))
+
+        args, kwargs = pytree.tree_map_only(Tensor, _leaf, (example.args, example.kwargs))
+        weights = list(site.called.parameters()) if isinstance(site.called, nn.Module) else []
+        return cls(called, args, kwargs, step.trains, [each for each in weights if each.requires_grad])
+
+    def run(self) -> None:
+        with torch.set_grad_enabled(self.trains):
+            made = pytree.tree_leaves(self.called()(*self.args, **self.kwargs))
+        outputs = [each for each in made if isinstance(each, Tensor) and each.requires_grad]
+        if not outputs:
+            return
+        if not self.gradients:
+            self.gradients = [torch.randn_like(each) for each in outputs]
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        wanted = [each for each in leaves if isinstance(each, Tensor) and each.requires_grad]
+        torch.autograd.grad(outputs, [*wanted, *self.weights], self.gradients, allow_unused=True)
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    """Return a copy with the same strides that autograd did not make."""
+    copied = tensor.detach().clone(memory_format=torch.preserve_format)
+    return copied.requires_grad_(tensor.requires_grad)
 
 
 def _peak(step: ModelStep) -> int:

@@ -15,6 +15,7 @@ class ExtractedPart(Record):
     kind: str  # the class or function, with its Python module
     is_module: bool
     places: tuple[str, ...]  # paths of the modules; functions as "path:function"
+    call: int = 0  # number of the first call of this kind at the first place
     calls: int
     forward_s: float
     backward_s: float
@@ -89,17 +90,16 @@ class StepComparison(Record):
 
 
 class PartResult(Record):
-    """Result of a part: its kernel alone in the whole step."""
+    """Result of a part: its kernel against what the model computes, in calls of the step."""
 
     part: str
     task: str
     places: tuple[str, ...]
     package: str  # its folder in packages/; "" without a kernel
     replaced: int = 0  # layers and functions
-    alone: StepTimes | None = None  # of the step with this package only, eager
-    compiled: StepTimes | None = None  # the same by torch.compile, if it was measured
+    times: StepTimes | None = None  # of a call, in training with its backward pass; eager
     kept: bool = False
-    reason: str = ""  # why it is not; of one that is kept, where it is left out
+    reason: str = ""  # why it is not
 
 
 class ModelResult(Record):
@@ -110,3 +110,4 @@ class ModelResult(Record):
     trains: bool
     parts: tuple[PartResult, ...]
     comparison: StepComparison | None  # None if no kernel is kept
+    compiled: StepTimes | None = None  # of the compiled step with all kernels in it, before that was decided

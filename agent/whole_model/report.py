@@ -14,18 +14,19 @@ def markdown(result: ModelResult, folder: Path) -> str:
     if result.comparison is None:
         parts.append("No kernel makes the whole step faster, so there is no package.")
     else:
-        parts += [_whole(result.comparison), _use(result, folder)]
+        parts += [_whole(result.comparison), *_compiled(result.compiled), _use(result, folder)]
     rows = [
         (
             each.part,
             str(each.replaced or ""),
-            *(with_bounds(found.speedup) if found else "" for found in (each.alone, each.compiled)),
-            "; ".join([*["kept"] * each.kept, *[each.reason] * bool(each.reason)]),
+            with_bounds(each.times.speedup) if each.times is not None else "",
+            "kept" if each.kept else each.reason,
         )
         for each in result.parts
     ]
-    parts.append("Each kernel alone in the model:")
-    parts.append(_table(("part", "replaced", "step, eager", "step, compiled", ""), rows))
+    kind = "A call and its backward pass" if result.trains else "A call"
+    parts.append(f"{kind} of each part, by its kernel and as the model computes it:")
+    parts.append(_table(("part", "replaced", "speedup, eager", ""), rows))
     return "\n\n".join(parts) + "\n"
 
 
@@ -37,6 +38,13 @@ def _whole(found: StepComparison) -> str:
     ratio = found.stock_peak_bytes / max(1, found.drop_in_peak_bytes)
     rows.append(("peak memory of a step", *mib, f"{ratio:.2f}"))
     return _table(("", "stock", "with kernels", "ratio"), rows) + _exactness(found)
+
+
+def _compiled(found: StepTimes | None) -> list[str]:
+    if found is None or found.speedup.low > 1:
+        return []
+    said = f"With the kernels in it the compiled step is {with_bounds(found.speedup)} as fast"
+    return [f"{said}, so they are left out of it."]
 
 
 def _exactness(found: StepComparison) -> str:

@@ -13,6 +13,7 @@ from kernelwright.agent.whole_model.comparison import StepEndedError
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.optimize import ModelOptimization, read
 from kernelwright.agent.whole_model.records import (
+    ExtractedPart,
     ModelResult,
     PartResult,
     ResultDeviation,
@@ -35,7 +36,7 @@ COMPARISON = StepComparison(
         ResultDeviation(name="gradient of w", stock_error=1e-7, drop_in_error=3e-7),
     ),
 )
-KEPT = PartResult(part="Norm", task="01_norm.py", places=("a", "b"), package="kernels_norm", replaced=2, alone=TIMES, kept=True)  # fmt: skip
+KEPT = PartResult(part="Norm", task="01_norm.py", places=("a", "b"), package="kernels_norm", replaced=2, times=TIMES, kept=True)  # fmt: skip
 
 
 def optimize(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -55,8 +56,8 @@ def test_a_model_becomes_a_comparison_of_the_whole(tmp_path: Path) -> None:
     parts = {part.part: part for part in found.parts}
     assert parts["Norm"].replaced == 2 and parts["gated"].replaced == 1, parts  # layers, and a function
     for part in parts.values():
-        assert part.alone is not None and part.kept == (part.alone.speedup.low > 1), part
-        assert list(part.alone.sizes) == ["batch=64, length=64", "batch=5, length=300"]
+        assert part.times is not None and part.kept == (part.times.speedup.low > 1), part
+        assert list(part.times.sizes) == ["batch=64, length=64", "batch=5, length=300"]
     kept = [part for part in parts.values() if part.kept]
     assert bool(kept) == (tmp_path / "out" / "package").exists() == (found.comparison is not None)
     for each in found.comparison.deviations if found.comparison is not None else ():
@@ -70,7 +71,7 @@ def test_a_model_becomes_a_comparison_of_the_whole(tmp_path: Path) -> None:
 
 def test_a_report_tells_the_whole_step_and_each_kernel() -> None:
     left = KEPT.model_copy(
-        update={"part": "Mlp", "alone": None, "kept": False, "reason": "no correct kernel"}
+        update={"part": "Mlp", "times": None, "kept": False, "reason": "no correct kernel"}
     )
     text = markdown(
         ModelResult(model="m.py:build", trains=True, parts=(KEPT, left), comparison=COMPARISON), Path("o")
@@ -78,7 +79,17 @@ def test_a_report_tells_the_whole_step_and_each_kernel() -> None:
     assert "# m.py:build: a step of training" in text
     assert "| eager | 12 ms | 10 ms | 1.2" in text and "| 3.0 MiB | 2.0 MiB | 1.50 |" in text
     assert "gradient of w, by 3e-07" in text and "pip install --no-build-isolation o/package" in text
-    assert "| Mlp | 2 |  |  | no correct kernel |" in text
+    assert "| Mlp | 2 |  | no correct kernel |" in text
+
+
+def test_kernels_are_left_out_of_a_compiled_step_that_is_not_faster() -> None:
+    slower = TIMES.model_copy(update={"speedup": Interval(median=0.95, low=0.93, high=0.97)})
+    found = ModelResult(
+        model="m.py:build", trains=True, parts=(KEPT,), comparison=COMPARISON, compiled=slower
+    )
+    said = "the compiled step is 0.950× [0.930, 0.970] as fast, so they are left out of it"
+    assert said in markdown(found, Path("o"))
+    assert "left out" not in markdown(found.model_copy(update={"compiled": TIMES}), Path("o"))
 
 
 def test_without_a_kernel_that_pays_there_is_no_package_to_install() -> None:
@@ -100,43 +111,34 @@ def test_a_folder_of_another_step_is_refused(tmp_path: Path) -> None:
             optimized(name, trains)
 
 
-def timed(*lows: float) -> StepTimes:
-    return TIMES.model_copy(update={"speedup": Interval(median=1.2, low=lows[0], high=1.3)})
+PART = ExtractedPart(
+    kind="m.Norm", is_module=True, places=("a", "b"), calls=2, forward_s=0.1, backward_s=0.1, products_s=0.0,
+    kept_bytes=0, task="01_norm.py",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("trains", "compiled", "modes"),
-    [
-        (True, None, ("training, compiled", "forward, compiled")),
-        (True, timed(0.99), ("training, compiled", "forward, compiled")),
-        (False, timed(0.99), ("forward, compiled",)),
-        (True, timed(1.01), ()),
-    ],
-)
-def test_a_kernel_is_left_out_of_the_compiled_step_where_it_does_not_pay(
-    trains: bool, compiled: StepTimes | None, modes: tuple[str, ...], tmp_path: Path
-) -> None:
-    work = ModelOptimization(ModelName.of("torch.nn:ReLU"), trains, tmp_path, 24)
-    assert work._slower(KEPT.model_copy(update={"compiled": compiled})) == modes
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelOptimization:
+    """Optimization whose part is packaged."""
+    packaged = KEPT.model_copy(update={"times": None, "kept": False})
+    monkeypatch.setattr(ModelOptimization, "_packaged", lambda self, part: packaged)
+    return ModelOptimization(ModelName.of("torch.nn:ReLU"), True, tmp_path, 24)
 
 
-def test_a_part_that_was_timed_is_not_timed_again(tmp_path: Path) -> None:
-    work = ModelOptimization(ModelName.of("torch.nn:ReLU"), True, tmp_path, 24)
+def test_a_part_that_was_timed_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "kernels_norm.json").write_text(KEPT.model_dump_json())
-    assert work._alone(KEPT.model_copy(update={"alone": None, "kept": False})) == KEPT
+    assert work(tmp_path, monkeypatch)._result(PART) == KEPT
 
 
 @pytest.mark.parametrize(("error", "again"), [(StepEndedError, True), (UsageError, False)])
 def test_a_step_that_ended_its_process_is_timed_again(
     error: type[UsageError], again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: ModelOptimization, result: PartResult) -> PartResult:
+    def fails(self: ModelOptimization, part: ExtractedPart, result: PartResult) -> PartResult:
         raise error("it was killed", "try again")
 
-    monkeypatch.setattr(ModelOptimization, "_timed_alone", fails)
-    work = ModelOptimization(ModelName.of("torch.nn:ReLU"), True, tmp_path, 24)
-    assert work._alone(KEPT.model_copy(update={"kept": False})).reason == "it was killed"
+    monkeypatch.setattr(ModelOptimization, "_timed", fails)
+    assert work(tmp_path, monkeypatch)._result(PART).reason == "it was killed"
     assert (tmp_path / "packages" / "kernels_norm.json").exists() != again
 
 

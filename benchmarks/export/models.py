@@ -1,0 +1,66 @@
+"""Whole models with the kernels that `kernelwright optimize` writes for their parts.
+
+    python -m benchmarks models
+
+Optimizes each model in one command, and counts the calls that the package's kernels compute at eight sizes.
+Runs in runs/bench-models go on where they are. Machine: CPU, quiet, with the `dev` extra. Time: 1 hour a
+model. Writes results/published/models/README.md.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.publishing import made_by
+from benchmarks.runs import kernelwright
+from kernelwright.results.dropin.winner import Winner
+from kernelwright.results.store.folder import write_atomically
+
+PUBLISHED = Path("results") / "published" / "models"
+_RUNS = Path("runs") / "bench-models"
+_LLAMA = (
+    *("hf:LlamaForCausalLM", "--train", "--rounds", "2", "--effort", "quick", "--baseline", "eager"),
+    *("--init", "hidden_size=512", "--init", "intermediate_size=1408", "--init", "num_hidden_layers=4"),
+    *("--init", "num_attention_heads=8", "--init", "num_key_value_heads=2", "--init", "vocab_size=32000"),
+    *("--input", "input_ids=batch,length:int64<32000", "--input", "labels=batch,length:int64<32000"),
+    *("--size", "batch=4,length=128", "--size", "batch=2,length=200", "--size", "batch=8,length=64,hidden"),
+)
+MODELS = {"llama_fp32": _LLAMA}
+
+
+def run() -> None:
+    sections = []
+    for name, words in MODELS.items():
+        out = _RUNS / name
+        kernelwright("optimize", *words, "--out", str(out))
+        sections.append(
+            f"{_report(out)}\n{_reached(out)}\n    kernelwright optimize {' '.join(map(_quoted, words))}"
+        )
+    machine = next(iter(Winner.all_of(out / "run"))).evaluation.target.fingerprint
+    text = f"# Models with their kernels\n\n{made_by('models', machine)}\n\n" + "\n\n".join(sections)
+    write_atomically(PUBLISHED / "README.md", text + "\n")
+
+
+def _report(out: Path) -> str:
+    """Return the report without what is to be installed, which is not published."""
+    text = (out / "report.md").read_text()
+    return re.sub(r"\nThe kernels that are kept: .*?\n", "", text).replace("# ", "## ", 1)
+
+
+def _reached(out: Path) -> str:
+    """Return how many calls kernels compute at eight sizes, in a process without kernelwright's own."""
+    packages = sorted((out / "package").glob("*/metadata.json"))
+    if not packages:
+        return ""
+    package = packages[0].parent
+    command = [sys.executable, "-W", "ignore", str(PUBLISHED / "shapes.py"), str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    sizes = ", ".join(f"{batch} x {length}" for batch, length in found["sizes"])
+    return f"Kernels compute {found['reached']} of {found['calls']} calls at eight sizes ({sizes}).\n"
+
+
+def _quoted(word: str) -> str:
+    return f"'{word}'" if "<" in word else word
