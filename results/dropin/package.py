@@ -46,8 +46,8 @@ class PackagedKernel:
     winner: Winner
     layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     functions: Sequence[str] = ()
-    constants: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
     backward: Sequence[Winner] = ()
+    constants: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
     slower: Sequence[str] = ()
 
 
