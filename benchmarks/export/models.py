@@ -4,7 +4,7 @@
 
 Optimizes each model in one command, and counts the calls that the package's kernels compute at eight sizes.
 Runs in runs/bench-models go on where they are. Machine: CPU, quiet, with the `dev` extra. Time: 1 hour a
-model. Writes results/published/models/README.md.
+model. Writes models/README.md.
 """
 
 import json
