@@ -17,7 +17,9 @@ PUBLISHED = sorted((ROOT / "results" / "published").rglob("*.md"))
 def test_a_benchmark_says_its_command_machine_time_and_file(benchmark: ModuleType) -> None:
     text = " ".join((benchmark.__doc__ or "").split())
     assert f"python -m benchmarks {name_of(benchmark)}" in text
-    assert re.search(r" Machine: .*\. Time: .*\. Writes ((cpu|static|kernels|models)/\S+\.\w+|cpu/\S+)", text), text
+    assert re.search(
+        r" Machine: .*\. Time: .*\. Writes ((cpu|static|kernels|models)/\S+\.\w+|cpu/\S+)", text
+    ), text
 
 
 def test_every_module_is_a_command_or_serves_one() -> None:

@@ -48,16 +48,17 @@ def optimize(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(1200)
 def test_a_model_becomes_a_comparison_of_the_whole(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS.read_text())
-    words = ["--train", "--rounds", "1", "--effort", "quick", "--baseline", "eager", "--most-parts", "2"]
+    words = ["--train", "--rounds", "1", "--effort", "quick", "--baseline", "eager", "--most-parts", "3"]
     words += ["--init", "layers=2", "--size", "batch=64,length=64", "--size", "batch=5,length=300,hidden"]
     done = optimize(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     found = ModelResult.model_validate_json((tmp_path / "out" / "comparison.json").read_text())
     parts = {part.part: part for part in found.parts}
     assert parts["Norm"].replaced == 2 and parts["gated"].replaced == 1, parts  # layers, and a function
-    for part in parts.values():
+    for part in (parts["Norm"], parts["gated"]):
         assert part.times is not None and part.kept == (part.times.speedup.low > 1), part
         assert list(part.times.sizes) == ["batch=64, length=64", "batch=5, length=300"]
+    assert "the step does not call what it replaces" in parts["loss"].reason  # but what `build` returned
     kept = [part for part in parts.values() if part.kept]
     assert bool(kept) == (tmp_path / "out" / "package").exists() == (found.comparison is not None)
     for each in found.comparison.deviations if found.comparison is not None else ():
