@@ -133,12 +133,12 @@ def extract_tasks(config: ExtractConfig) -> int:
 
 @command(OptimizeConfig)
 def optimize(config: OptimizeConfig) -> int:
-    """Make a model's step faster: kernels for its parts, those that pay in the whole, a package of these.
+    """Make a model's step faster: kernels for its parts, those that are faster in it, a package of these.
 
     Runs the agent on the modules and functions that take most of a step, puts each kernel into the model,
-    keeps those with which the whole step is faster, and compares the step with all of them with the model as
-    it is, at each --size: time, eager and compiled, memory, outputs and gradients. The same command goes on
-    after an interruption.
+    keeps those that compute their calls faster there, and compares the step with all of them with the model
+    as it is, at each --size: time, eager and compiled, memory, outputs and gradients. The same command goes
+    on after an interruption.
     """
     step, out = config.step, config.output.out
     console = Console(stderr=True, highlight=False)

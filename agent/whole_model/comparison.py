@@ -1,8 +1,8 @@
 """A step of a model as it is against one with drop-ins, in a worker each, timed from outside by turns.
 
 The clock is this process's: a kernel cannot change it. Blocks of steps alternate, and the ratio of
-neighbours is what counts, so what slows the machine down slows both. Functions that kernels replace are
-replaced for a whole process, hence the two.
+neighbours is what counts, so what slows the machine down slows both. There are two workers because functions
+are replaced for a whole process.
 """
 
 import json
@@ -83,10 +83,9 @@ class StepPair(AbstractContextManager["StepPair"]):
         for side in (_STOCK, _DROP_IN):
             self._ask(side, "capture", place=place, number=number)
 
-    def put_in(self, packages: Sequence[Path]) -> dict[str, str]:
-        """Put packages into the second model; return what they replace."""
-        folders = [str(path.resolve()) for path in packages]
-        return dict(self._ask(_DROP_IN, "put_in", packages=folders)["replaced"])
+    def put_in(self, package: Path) -> dict[str, str]:
+        """Put a package into the second model; return what it replaces."""
+        return dict(self._ask(_DROP_IN, "put_in", package=str(package.resolve()))["replaced"])
 
     def unreached(self) -> str:
         """Return why no kernel computes any call of a step; "" if one does."""
@@ -177,36 +176,40 @@ def compare(model: ModelName, trains: bool, package: Path) -> StepComparison:
     Raises UsageError where either fails. Where only the compiled step does, or the one in float64, the
     message is in the result.
     """
-    eager, compiled, why = [], [], ""
-    deviations: tuple[ResultDeviation, ...] = ()
-    not_exact = ""
-    for number in range(WORKER_PAIRS):
+    deviations, not_exact = _held_against_float64(model, trains, package)
+    eager, compiled, not_compiled = [], [], ""
+    for _ in range(WORKER_PAIRS):
         with StepPair(model, trains) as pair:
-            if number == 0:
-                try:
-                    pair.keep_exact()
-                except StepEndedError:
-                    raise
-                except UsageError as error:
-                    not_exact = error.message
-            pair.put_in([package])
-            if number == 0:
-                deviations = () if not_exact else pair.deviations()
-                peaks = pair.peaks()
+            pair.put_in(package)
+            peaks = pair.peaks()
             eager.append(pair.blocks(compiled=False))
-            try:
-                compiled += [] if why else [pair.blocks(compiled=True)]
-            except UsageError as error:
-                why = error.message
+            if not not_compiled:
+                try:
+                    compiled.append(pair.blocks(compiled=True))
+                except UsageError as error:
+                    not_compiled = error.message
     return StepComparison(
         eager=step_times(model.workload, eager),
-        compiled=None if why else step_times(model.workload, compiled),
-        not_compiled=why,
+        compiled=None if not_compiled else step_times(model.workload, compiled),
+        not_compiled=not_compiled,
         not_exact=not_exact,
         stock_peak_bytes=peaks[0],
         drop_in_peak_bytes=peaks[1],
         deviations=deviations,
     )
+
+
+def _held_against_float64(
+    model: ModelName, trains: bool, package: Path
+) -> tuple[tuple[ResultDeviation, ...], str]:
+    """Return how far results are from those in float64, in workers of their own, or why that is not known."""
+    with StepPair(model, trains) as pair:
+        try:
+            pair.keep_exact()
+        except UsageError as error:
+            return (), error.message
+        pair.put_in(package)
+        return pair.deviations(), ""
 
 
 def step_times(sizes: Sequence[Size], pairs: Sequence[StepBlocks]) -> StepTimes:

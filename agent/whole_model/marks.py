@@ -5,6 +5,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from torch.autograd.profiler import record_function
 from torch.utils import _pytree as pytree
 
 from kernelwright.agent.whole_model.places import CallExample, CallSite
+from kernelwright.agent.whole_model.step import ModelStep
+from kernelwright.kernelbench.errors import UsageError
 
 MARK = "kernelwright part "  # what names of the profiler's ranges begin with
 
@@ -118,6 +121,31 @@ class Marks:
             sys.setprofile(before)
             for handle in handles:
                 handle.remove()
+
+
+@dataclass(frozen=True)
+class StepCalls:
+    """Calls of one step, by place; arguments are kept once for each kind and form."""
+
+    places: dict[str, CallSite]
+    kept: dict[tuple[str, str], CallExample]
+
+    @classmethod
+    def of(cls, step: ModelStep) -> "StepCalls":
+        """Run a step. Raises UsageError where the model fails."""
+        marks = Marks(step.model)
+        with marks.capturing():
+            step.run()
+        places = marks.places()
+        kept = {(each.kind, call.form): call for each in places for call in each.calls if call.is_kept}
+        return cls({each.path: each for each in places}, kept)
+
+    def call(self, path: str, number: int) -> tuple[CallSite, CallExample]:
+        """Return a place and its call with this number, with arguments. Raises UsageError without one."""
+        site = self.places.get(path)
+        if site is None or number >= len(site.calls):
+            raise UsageError(f"{path} is not called at all sizes", "give sizes at which it is")
+        return site, self.kept[site.kind, site.calls[number].form]
 
 
 class _Functions:

@@ -4,7 +4,7 @@ import copy
 import importlib
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
-from kernelwright.agent.whole_model.marks import Marks
+from kernelwright.agent.whole_model.marks import StepCalls
 from kernelwright.agent.whole_model.model_name import ModelName, lengths
 from kernelwright.agent.whole_model.step import ModelStep
 from kernelwright.kernelbench.errors import UsageError
@@ -25,14 +25,14 @@ _SEED = 0  # for weights, and before each forward call whose results are compare
 
 
 class MeasuredStep:
-    """The step of one model at each of its sizes, by their numbers. Packages stay put in until the end."""
+    """The step of one model at each of its sizes, by their numbers, and what a package replaces in it."""
 
     def __init__(self) -> None:
         self._steps: list[ModelStep] = []
         self._compiled: list[ModelStep] = []
         self._exact: list[dict[str, Tensor]] = []
         self._calls: list[PartCall] = []
-        self._packages: list[Any] = []
+        self._package: Any = None
         self._elsewhere: dict[str, list[str]] = {}
 
     def load(self, model: Mapping[str, Any], trains: bool) -> dict[str, Any]:
@@ -48,27 +48,22 @@ class MeasuredStep:
         self._calls = [PartCall.of(step, place, number) for step in self._steps]
         return {}
 
-    def put_in(self, packages: Sequence[str]) -> dict[str, Any]:
-        replaced: dict[str, str] = {}
-        for folder in map(Path, packages):
-            sys.path.insert(0, str(folder.parent))
-            try:
-                package = importlib.import_module(folder.name)
-                report = package.apply(self._steps[0].model)
-                replaced |= report.replaced
-                self._elsewhere |= report.elsewhere
-            except Exception as error:
-                raise UsageError(f"{folder.name} cannot be put in: {said(error)}", "leave it out") from error
-            self._packages.append(package)
-        self._compiled = []
-        return {"replaced": replaced}
+    def put_in(self, package: str) -> dict[str, Any]:
+        folder = Path(package)
+        sys.path.insert(0, str(folder.parent))
+        try:
+            self._package = importlib.import_module(folder.name)
+            report = self._package.apply(self._steps[0].model)
+        except Exception as error:
+            raise UsageError(f"{folder.name} cannot be put in: {said(error)}", "leave it out") from error
+        self._elsewhere = report.elsewhere
+        return {"replaced": report.replaced}
 
     def calls(self) -> dict[str, Any]:
         """Run a step at each size; return how many calls kernels computed, and why they did not others."""
         for step in self._steps:
             step.run()
-        reports = [package.report(self._steps[0].model) for package in self._packages]
-        found = [calls for report in reports for calls in report.layers.values()]
+        found = list(self._package.report(self._steps[0].model).layers.values())
         why = next((reason for calls in found for reason in calls.by_layer), "")
         reached = sum(sum(calls.by_kernel.values()) for calls in found)
         return {"reached": reached, "why": why, "elsewhere": self._elsewhere}
@@ -131,16 +126,7 @@ class PartCall:
     @classmethod
     def of(cls, step: ModelStep, place: str, number: int) -> "PartCall":
         """Run a step, and return the call with this number at a place. Raises UsageError where it fails."""
-        marks = Marks(step.model)
-        with marks.capturing():
-            step.run()
-        sites = marks.places()
-        site = next((each for each in sites if each.path == place), None)
-        if site is None or number >= len(site.calls):
-            raise UsageError(f"{place} is not called at all sizes", "give sizes at which it is")
-        form = site.calls[number].form
-        calls = (call for each in sites if each.kind == site.kind for call in each.calls)
-        example = next(call for call in calls if call.form == form and call.is_kept)
+        site, example = StepCalls.of(step).call(place, number)
 
         def called() -> Callable[..., Any]:
             if isinstance(site.called, nn.Module):

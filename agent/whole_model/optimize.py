@@ -1,4 +1,4 @@
-"""Optimization of a whole model: its parts, kernels for them, those that pay in the whole, the whole's gain.
+"""Optimization of a whole model: its parts, kernels for them, those that are faster in it, the whole's gain.
 
 Its folder: `parts.json` and `tasks/` as of `extract`; `run/`, a run of these tasks; `packages/`, a package
 for each kernel; `comparison.json`, `report.md`; and `package/`, with the kernels that were kept. What is
@@ -190,7 +190,7 @@ class ModelOptimization:
         for _ in range(WORKER_PAIRS):
             with StepPair(self.model, self.trains) as pair:
                 pair.capture(part.places[0], part.call)
-                replaced = pair.put_in([self.out / PACKAGES / result.package / result.package])
+                replaced = pair.put_in(self.out / PACKAGES / result.package / result.package)
                 result = result.model_copy(update={"replaced": len(replaced)})
                 if unreached := pair.unreached():
                     return result.model_copy(update={"reason": f"it computes no call: {unreached}"})
@@ -205,7 +205,7 @@ class ModelOptimization:
         """Time the compiled step with a package; None where it fails."""
         try:
             with StepPair(self.model, self.trains) as pair:
-                pair.put_in([package])
+                pair.put_in(package)
                 return step_times(self.model.workload, [pair.blocks(compiled=True)])
         except UsageError as error:
             self.say(f"by torch.compile: {error.message}")

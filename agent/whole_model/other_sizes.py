@@ -8,16 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernelwright.agent.whole_model.marks import Marks
+from kernelwright.agent.whole_model.marks import StepCalls
 from kernelwright.agent.whole_model.model_name import lengths
-from kernelwright.agent.whole_model.places import CallExample, CallSite
+from kernelwright.agent.whole_model.places import CallSite
 from kernelwright.agent.whole_model.step import ModelStep
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.free_sizes.size import Terms
 from kernelwright.kernelbench.free_sizes.unify import Grid, value_of
 from kernelwright.kernelbench.modules.tensor_code import input_like
 from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
-from kernelwright.kernelbench.modules.writing import free_task_source, small_grid, task_source
+from kernelwright.kernelbench.modules.writing import (
+    free_task_source,
+    small_grid,
+    taken_names,
+    task_source,
+    unused_name,
+)
 from kernelwright.kernelbench.records import Size
 from kernelwright.kernelbench.sources.sizes import workload_text
 
@@ -36,14 +42,6 @@ class _PartAxis:
     place: tuple[int, int]  # an input by its number, and the axis of it
 
 
-@dataclass(frozen=True)
-class _StepCalls:
-    """Calls of one step, by place; arguments are kept once for each kind and form."""
-
-    places: dict[str, CallSite]
-    kept: dict[tuple[str, str], CallExample]
-
-
 class OtherSizes:
     """The calls of a model's parts at other sizes than those of its first step."""
 
@@ -59,22 +57,13 @@ class OtherSizes:
         return small_grid(self._names, [*step.model.parameters(), *step.model.buffers()])
 
     @cached_property
-    def _steps(self) -> list[_StepCalls]:
-        return [self._calls({**self._first, **point}) for point in self._grid.points]
+    def _steps(self) -> list[StepCalls]:
+        return [StepCalls.of(self._step_at({**self._first, **point})) for point in self._grid.points]
 
     @cached_property
-    def _given(self) -> list[_StepCalls]:
+    def _given(self) -> list[StepCalls]:
         """The steps at the sizes of the workload but the first."""
-        return [self._calls(lengths(size)) for size in self._workload[1:]]
-
-    def _calls(self, sizes: Mapping[str, int]) -> _StepCalls:
-        step = self._step_at(sizes)
-        marks = Marks(step.model)
-        with marks.capturing():
-            step.run()
-        places = marks.places()
-        kept = {(each.kind, call.form): call for each in places for call in each.calls if call.is_kept}
-        return _StepCalls({each.path: each for each in places}, kept)
+        return [StepCalls.of(self._step_at(lengths(size))) for size in self._workload[1:]]
 
     def source(self, place: CallSite, form: str, call: TracedCall) -> str:
         """Return the task of a call for any size, with its workload; `call`: at the model's first size.
@@ -106,17 +95,14 @@ class OtherSizes:
         workload = _merged(sizes)
         return source if len(workload) == 1 else f"{source}\n\n{workload_text(workload)}\n"
 
-    def _traced(self, step: _StepCalls, place: CallSite, number: int) -> TracedCall:
-        found = step.places.get(place.path)
-        if found is None or number >= len(found.calls):
-            raise UsageError(f"{place.path} is not called at all sizes", "give sizes at which it is")
-        example = step.kept[found.kind, found.calls[number].form]
+    def _traced(self, step: StepCalls, place: CallSite, number: int) -> TracedCall:
+        _, example = step.call(place.path, number)
         return trace_call(place.called, example.args, example.kwargs)
 
     def _axes(self, call: TracedCall, calls: Sequence[TracedCall]) -> list[_PartAxis]:
         """Return the axes of a call's inputs that differ between sizes, each once."""
         found: dict[tuple[int, ...], _PartAxis] = {}
-        taken = {node.name for node in call.graph.nodes} | {"self", "torch", "nn"}
+        taken = taken_names(call)
         for number, inputs in enumerate(zip(*(each.inputs.values() for each in calls), strict=True)):
             if len({tensor.dim() for tensor in inputs}) > 1:
                 raise _not_any_size(call, "an input of it has other dimensions at other sizes")
@@ -155,11 +141,10 @@ def _not_any_size(call: TracedCall, why: str) -> UsageError:
 
 
 def _name(terms: Terms, taken: set[str]) -> str:
-    """Return the name of an axis: that of the model's, if it is one, and none that the call has."""
+    """Return the name of an axis, which is that of the model's if it is one."""
     (names, factor), *rest = terms.items()
     name = (names[0] if len(names) == 1 and factor == 1 else _ROWS) if not rest else _LENGTH
-    while name in taken:
-        name = f"{name}_size"
+    name = unused_name(name, taken)
     taken.add(name)
     return name
 

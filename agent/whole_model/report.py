@@ -12,9 +12,9 @@ def markdown(result: ModelResult, folder: Path) -> str:
     kind = "a step of training" if result.trains else "a forward call"
     parts = [f"# {result.model}: {kind}"]
     if result.comparison is None:
-        parts.append("No kernel makes the whole step faster, so there is no package.")
+        parts.append("No kernel computes its part faster, so there is no package.")
     else:
-        parts += [_whole(result.comparison), *_compiled(result.compiled), _use(result, folder)]
+        parts += [_whole(result.comparison), *_compiled(result.compiled), *_use(result.comparison, folder)]
     rows = [
         (
             each.part,
@@ -71,11 +71,10 @@ def _times(name: str, found: StepTimes) -> list[tuple[str, ...]]:
     return rows
 
 
-def _use(found: ModelResult, folder: Path) -> str:
-    return (
-        f"The kernels that are kept: `pip install --no-build-isolation {folder}/package`, then its "
-        "`apply(model)`."
-    )
+def _use(found: StepComparison, folder: Path) -> list[str]:
+    unsure = ["The whole step is not certainly faster with them."] if found.eager.speedup.low <= 1 else []
+    install = f"`pip install --no-build-isolation {folder}/package`"
+    return [*unsure, f"The kernels that are kept: {install}, then its `apply(model)`."]
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

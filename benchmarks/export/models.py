@@ -3,8 +3,8 @@
     python -m benchmarks models
 
 Optimizes each model in one command, and counts the calls that the package's kernels compute at eight sizes.
-Runs in runs/bench-models go on where they are. Machine: CPU, quiet, with the `dev` extra. Time: 1 hour a
-model. Writes models/README.md.
+Runs in runs/bench-models go on where they are. Machine: CPU, quiet, with the `dev` extra. Time: 80
+minutes a model. Writes models/README.md.
 """
 
 import json
@@ -50,7 +50,7 @@ def _report(out: Path) -> str:
 
 
 def _reached(out: Path) -> str:
-    """Return how many calls kernels compute at eight sizes, in a process without kernelwright's own."""
+    """Return how many calls kernels compute at eight sizes, in a process of its own."""
     packages = sorted((out / "package").glob("*/metadata.json"))
     if not packages:
         return ""

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.modules.tensor_code import input_like, resized
 from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
-from kernelwright.kernelbench.modules.writing import free_task_source, task_source
+from kernelwright.kernelbench.modules.writing import free_task_source, taken_names, task_source, unused_name
 from kernelwright.kernelbench.records import Size
 from kernelwright.kernelbench.sources.sizes import workload_text
 
 _FIX = "let examples differ in sizes alone, or leave out more_examples"
-_NAMES = ("batch", "length")  # of the first axes that differ; then size_3, size_4
 
 
 def task_of_examples(calls: Sequence[TracedCall]) -> str:
@@ -86,11 +85,10 @@ def _axes(calls: Sequence[TracedCall]) -> dict[str, tuple[tuple[int, int], tuple
         raise UsageError(
             f"two examples of {calls[0].name} have the same sizes", "give an example of each size once"
         )
-    taken = {node.name for call in calls for node in call.graph.nodes} | {"self", "torch", "nn"}
-    names: list[str] = []
-    for number in range(len(found)):
-        name = _NAMES[number] if number < len(_NAMES) else f"size_{number + 1}"
-        while name in taken:
-            name = f"{name}_size"
-        names.append(name)
-    return {name: (place, lengths) for name, (lengths, place) in zip(names, found.items(), strict=True)}
+    taken = set().union(*map(taken_names, calls))
+    named: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {}
+    for lengths, (place, axis) in found.items():
+        usual = "length" if axis else "batch"
+        name = unused_name(f"size_{len(named) + 1}" if usual in named else usual, taken)
+        named[name] = ((place, axis), lengths)
+    return named

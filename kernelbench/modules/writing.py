@@ -21,6 +21,7 @@ from kernelwright.kernelbench.modules.tensor_code import buffer_like, input_like
 from kernelwright.kernelbench.modules.tracing import SEED, TracedCall
 
 _WIDTH = 100
+_ALWAYS = ("self", "torch", "nn")  # names in every forward
 _SMALLEST = 17  # of the sizes at which calls are compared
 
 
@@ -52,7 +53,7 @@ def free_task_source(
     UsageError where the call does something else at other sizes.
     """
     call, drawn = at(sizes)
-    given = {*call.inputs, "self", "torch", "nn"}
+    given = {*call.inputs, *_ALWAYS}
     grid = grid or small_grid(sizes, (*call.inputs.values(), *call.weights.values()))
     if all(size > 1 for size in sizes.values()):
         grid = replace(grid, checks=(*grid.checks, sizes))
@@ -84,6 +85,18 @@ def small_grid(names: Iterable[str], tensors: Iterable[Tensor]) -> Grid:
     """Return small sizes at which calls are compared, none of which is a length in these tensors."""
     taken = {length for tensor in tensors for length in tensor.shape}
     return Grid.near(dict.fromkeys(names, _SMALLEST), _SMALLEST, taken)
+
+
+def taken_names(call: TracedCall) -> set[str]:
+    """Return the names that the forward of a call has for its values."""
+    return {node.name for node in call.graph.nodes} | {*_ALWAYS}
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return `name`, or a longer one if it is taken."""
+    while name in taken:
+        name = f"{name}_size"
+    return name
 
 
 def _file(

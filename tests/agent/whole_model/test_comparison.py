@@ -82,14 +82,14 @@ def times(pair: StepPair, *sizes: str) -> StepTimes:
 
 @pytest.mark.timed
 def test_a_faster_step_is_faster_by_its_whole_interval(pair: StepPair, folder: Path) -> None:
-    assert pair.put_in([package(folder, "no_wait", wait_s=0.0)]) == {"0": "kernel", "1": "kernel"}
+    assert pair.put_in(package(folder, "no_wait", wait_s=0.0)) == {"0": "kernel", "1": "kernel"}
     found = times(pair)
     assert found.speedup.low > 1.3 and found.stock_s > found.drop_in_s and not found.sizes
 
 
 @pytest.mark.timed
 def test_the_same_step_is_not_faster(pair: StepPair, folder: Path) -> None:
-    pair.put_in([package(folder, "nothing")])
+    pair.put_in(package(folder, "nothing"))
     found = times(pair).speedup
     assert 0.8 < found.median < 1.25
 
@@ -101,7 +101,7 @@ def test_sizes_are_told_apart_and_count_by_their_weights(folder: Path) -> None:
     (slow / "__init__.py").write_text(f"import time\n{(slow / '__init__.py').read_text()}")
     with StepPair(ModelName.of("slow.py:build", sizes=sizes, folder=folder), trains=False) as pair:
         pair.keep_exact()
-        pair.put_in([slow])
+        pair.put_in(slow)
         found = times(pair, *sizes)
         assert {each.size for each in pair.deviations()} == {"rows=1", "rows=512"}
     one, other = found.sizes["rows=1"], found.sizes["rows=512"]
@@ -128,7 +128,7 @@ def test_sizes_count_by_weight() -> None:
 
 def worst(pair: StepPair, replacing: Path) -> ResultDeviation:
     pair.keep_exact()
-    pair.put_in([replacing])
+    pair.put_in(replacing)
     found = pair.deviations()
     assert [each.name for each in found][:2] == ["loss", "gradient of 0.weight"] and len(found) == 5
     return max(found, key=lambda each: each.drop_in_error)
@@ -150,13 +150,13 @@ def test_a_function_is_replaced_on_one_side_alone(pair: StepPair, folder: Path) 
 
 
 def test_what_needs_more_memory_is_told(pair: StepPair, folder: Path) -> None:
-    pair.put_in([package(folder, "large", code="stock(x) + torch.ones(1 << 20).sum() * 0")])
+    pair.put_in(package(folder, "large", code="stock(x) + torch.ones(1 << 20).sum() * 0"))
     stock, drop_in = pair.peaks()
     assert 2 << 20 < drop_in - stock < 5 << 20
 
 
 def test_kernels_that_compute_no_call_are_told_with_the_reason(pair: StepPair, folder: Path) -> None:
-    pair.put_in([package(folder, "elsewhere")])
+    pair.put_in(package(folder, "elsewhere"))
     assert pair.unreached() == "it has another shape"
 
 
@@ -164,7 +164,7 @@ def test_a_kernel_that_computes_a_call_is_reached(pair: StepPair, folder: Path) 
     reached = package(folder, "reached")
     text = (reached / "__init__.py").read_text().replace("by_kernel={}", 'by_kernel={"norm": 1}')
     (reached / "__init__.py").write_text(text)
-    pair.put_in([reached])
+    pair.put_in(reached)
     assert pair.unreached() == ""
 
 
@@ -173,15 +173,15 @@ def test_a_model_that_has_no_step_in_float64_is_compared_without(folder: Path) -
     (folder / "single.py").write_text(text.replace("wait_s = 0.005", "wait_s = 0.0"))
     found = compare(ModelName.of("single.py:build", folder=folder), False, package(folder, "nothing_else"))
     assert "fails in a step: RuntimeError: expected m1 and m2 to have the same dtype" in found.not_exact
-    assert found.deviations == () and found.eager.speedup.low < 1.5
+    assert found.deviations == () and found.compiled is not None
 
 
 def test_what_cannot_be_put_in_is_said_in_a_line(pair: StepPair, folder: Path) -> None:
     broken = package(folder, "broken", check="raise RuntimeError('no layer\\nhere')")
     with pytest.raises(UsageError) as raised:
-        pair.put_in([broken])
+        pair.put_in(broken)
     assert "broken cannot be put in: RuntimeError: no layer" in str(raised.value)
-    pair.put_in([])  # the worker is still there
+    pair.put_in(package(folder, "whole"))  # the worker is still there
 
 
 def test_a_model_that_ends_its_process_is_said_in_a_line(folder: Path) -> None:

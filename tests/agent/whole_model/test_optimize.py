@@ -59,6 +59,7 @@ def test_a_model_becomes_a_comparison_of_the_whole(tmp_path: Path) -> None:
         assert part.times is not None and part.kept == (part.times.speedup.low > 1), part
         assert list(part.times.sizes) == ["batch=64, length=64", "batch=5, length=300"]
     assert "the step does not call what it replaces" in parts["loss"].reason  # but what `build` returned
+    assert parts["gated"].kept, parts["gated"]  # two to six times as fast in its sandbox
     kept = [part for part in parts.values() if part.kept]
     assert bool(kept) == (tmp_path / "out" / "package").exists() == (found.comparison is not None)
     for each in found.comparison.deviations if found.comparison is not None else ():
@@ -74,9 +75,11 @@ def test_a_report_tells_the_whole_step_and_each_kernel() -> None:
     left = KEPT.model_copy(
         update={"part": "Mlp", "times": None, "kept": False, "reason": "no correct kernel"}
     )
-    text = markdown(
-        ModelResult(model="m.py:build", trains=True, parts=(KEPT, left), comparison=COMPARISON), Path("o")
-    )
+    result = ModelResult(model="m.py:build", trains=True, parts=(KEPT, left), comparison=COMPARISON)
+    text = markdown(result, Path("o"))
+    unsure = TIMES.model_copy(update={"speedup": Interval(median=1.02, low=0.96, high=1.06)})
+    other = result.model_copy(update={"comparison": COMPARISON.model_copy(update={"eager": unsure})})
+    assert "not certainly faster" in markdown(other, Path("o")) and "not certainly faster" not in text
     assert "# m.py:build: a step of training" in text
     assert "| eager | 12 ms | 10 ms | 1.2" in text and "| 3.0 MiB | 2.0 MiB | 1.50 |" in text
     assert "gradient of w, by 3e-07" in text and "pip install --no-build-isolation o/package" in text
@@ -95,7 +98,7 @@ def test_kernels_are_left_out_of_a_compiled_step_that_is_not_faster() -> None:
 
 def test_without_a_kernel_that_pays_there_is_no_package_to_install() -> None:
     text = markdown(ModelResult(model="m.py:build", trains=False, parts=(), comparison=None), Path("o"))
-    assert "there is no package" in text and "pip install" not in text
+    assert "computes its part faster, so there is no package" in text and "pip install" not in text
 
 
 def test_a_folder_of_another_step_is_refused(tmp_path: Path) -> None:

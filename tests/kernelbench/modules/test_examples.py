@@ -58,10 +58,15 @@ def test_an_axis_of_several_inputs_is_one() -> None:
     assert "torch.randn(batch, 16, 32), torch.randn(batch, 32)" in found.source
 
 
+def test_further_axes_are_numbered() -> None:
+    found = task(torch.erf, *((torch.randn(n, 3, n + 1, 2 * n),) for n in (8, 9)))
+    assert sizes(found)[0] == {"batch": 8, "length": 9, "size_3": 16}
+
+
 def test_positions_are_below_the_length(tmp_path: Path) -> None:
     table = torch.randn(512, 16)
     found = task(rotated, *((torch.randn(4, n, 16), torch.arange(n), table) for n in (64, 100)))
-    assert sizes(found) == [{"batch": 64}, {"batch": 100}]
+    assert sizes(found) == [{"length": 64}, {"length": 100}]
     inputs = import_source(found.source, "rotated", tmp_path).get_inputs()
     assert inputs[1].max() < 64
 
