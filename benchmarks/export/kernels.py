@@ -52,7 +52,11 @@ def run(rounds: Annotated[int, typer.Option(help="Candidates for each task.")] =
     make_run([*map(str, tasks), "--rounds", str(rounds)], forward)
     backward = {task.stem: _gradient(task, rounds) for task in tasks}
     tested = {form: _exported(form, forward, backward) for form in Format}
-    trained = [_trained("llama", Format.torch, *_LEARNT), _trained("torchtitan", Format.torchtitan)]
+    served = _output("shapes", Format.torch)
+    trained = [
+        _output("train_llama", Format.torch, *_LEARNT),
+        _output("train_torchtitan", Format.torchtitan),
+    ]
     metadata = _metadata(_RUNS / Format.torch)
     _export(Format.torch, _FASTER, forward, backward, "--inside", _WHOLE, "--where-faster")
     for folder in (forward, *backward.values()):
@@ -60,7 +64,7 @@ def run(rounds: Annotated[int, typer.Option(help="Candidates for each task.")] =
             write_atomically(PUBLISHED / "cpu" / f"{winner.name}.py", winner.candidate.source)
     ways = {name: _way(folder) for name, folder in backward.items()}
     faster = _metadata(_FASTER)["measured_inside"]
-    write_atomically(PUBLISHED / "README.md", _page(rounds, metadata, faster, ways, tested, trained))
+    write_atomically(PUBLISHED / "README.md", _page(rounds, metadata, faster, ways, tested, served, trained))
 
 
 def _metadata(package: Path) -> dict[str, Any]:
@@ -115,9 +119,9 @@ def _export(form: Format, out: Path, forward: Path, backward: Mapping[str, Path]
     kernelwright(*words)
 
 
-def _trained(what: str, form: Format, *words: str) -> str:
-    """Train with a package, and return the command and its output."""
-    command = [str(PUBLISHED / f"train_{what}.py"), _NAME, *words]
+def _output(script: str, form: Format, *words: str) -> str:
+    """Run a script with a package, and return the command and its output."""
+    command = [str(PUBLISHED / f"{script}.py"), _NAME, *words]
     place = {**os.environ, "PYTHONPATH": str(_RUNS / form)}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *command], env=place, stdout=subprocess.PIPE, text=True, check=True
@@ -132,6 +136,7 @@ def _page(
     faster: Mapping[str, Any],
     ways: Mapping[str, str],
     tested: Mapping[Format, str],
+    served: str,
     trained: Sequence[str],
 ) -> str:
     header = ("kernel", "verified over eager", "backward", *next(iter(metadata["measured"].values())))
@@ -162,6 +167,9 @@ def _page(
             "",
             *table(header, rows),
             "",
+            "Calls of the Llama's layers that they compute, forward and backward, at eight sizes of a batch:",
+            "",
+            textwrap.indent(served, "    "),
             "Training with them and without, from the same seed: the losses, and how far they are apart:",
             "",
             "![loss curves](curves.svg)",

@@ -11,6 +11,7 @@ batch_size = 8
 heads = 4
 tokens = 64
 head_features = 64
+workload = [{"batch_size": 8}, {"batch_size": 1}, {"batch_size": 3, "hidden": True}]
 
 
 class Model(nn.Module):

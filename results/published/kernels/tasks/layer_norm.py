@@ -7,6 +7,11 @@ from torch import nn
 batch_size = 8
 tokens = 128
 features = 256
+workload = [
+    {"batch_size": 8, "tokens": 128},
+    {"batch_size": 1, "tokens": 77},
+    {"batch_size": 3, "tokens": 200, "hidden": True},
+]
 
 
 class Model(nn.Module):

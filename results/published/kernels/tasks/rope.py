@@ -8,6 +8,11 @@ heads = 8
 tokens = 128
 head_features = 64
 base = 10000.0
+workload = [
+    {"batch_size": 8, "tokens": 128},
+    {"batch_size": 1, "tokens": 77},
+    {"batch_size": 3, "tokens": 200, "hidden": True},
+]
 
 
 class Model(nn.Module):

@@ -7,6 +7,7 @@ from torch import nn
 rows = 1024
 classes = 8192
 input_domains = ["real", "index"]
+workload = [{"rows": 1024}, {"rows": 77}, {"rows": 600, "hidden": True}]
 
 
 class Model(nn.Module):
