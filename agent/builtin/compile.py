@@ -41,6 +41,7 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     batch_linear,  # linear layers of all steps as one product
     split_values,  # values that are read in parts are computed in parts
     concat,  # concatenations are computed in place
+    split_values,  # again: their pieces may be parts of values
     dead_code,  # what nobody reads is not computed
     permute_producers,  # producers write in their reader's order of axes
     short_rows,  # neighbouring short rows in one vector

@@ -88,7 +88,8 @@ def _(calls: list[Launch | HorizontalFusion | Attention | Library]) -> str:
 
 
 def _input(item: Input) -> str:
-    return {"user": "argument ", "literal": "tensor "}.get(item.kind, "self.") + item.target
+    name = {"user": "argument ", "literal": "tensor "}.get(item.kind, "self.") + item.target
+    return f"{name}.permute({', '.join(map(str, item.order))})" if item.order else name
 
 
 def _call(node: Node) -> str:

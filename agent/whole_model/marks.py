@@ -6,8 +6,10 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import or_
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 from torch.utils import _pytree as pytree
@@ -44,13 +46,18 @@ class Marks:
     @contextmanager
     def capturing(self) -> Iterator[None]:
         """Keep the arguments of calls: of each kind and form the first."""
-        seen: set[tuple[str, str]] = set()
+        kept: dict[tuple[str, str], CallExample] = {}
 
         def keep(place: CallSite, args: Any, kwargs: Any) -> None:
             form = _form(place.called, args, kwargs)
-            first = (place.kind, form) not in seen
-            seen.add((place.kind, form))
-            place.calls.append(CallExample(form, args, kwargs, True) if first else CallExample(form))
+            recorded = _recorded(args, kwargs)
+            known = kept.get((place.kind, form))
+            if known is None:
+                call = kept[place.kind, form] = CallExample(form, args, kwargs, True, recorded)
+            else:
+                known.differentiated[:] = map(or_, known.differentiated, recorded)
+                call = CallExample(form)
+            place.calls.append(call)
 
         with self._hooked(keep, lambda: None):
             yield
@@ -187,6 +194,12 @@ def _form(called: Any, args: Any, kwargs: Any) -> str:
 
     held = [repr(called), *map(of, called.parameters())] if isinstance(called, nn.Module) else []
     return " ".join([*map(of, pytree.tree_leaves((args, kwargs))), *held])
+
+
+def _recorded(args: Any, kwargs: Any) -> list[bool]:
+    """Return for each tensor among the arguments whether autograd records it."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    return [torch.is_grad_enabled() and each.requires_grad for each in tensors]
 
 
 def _arguments(frame: types.FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Parts of a model that kernels may make faster: modules and functions, largest first."""
 
+import json
 import math
 import operator
 import sys
@@ -89,7 +90,7 @@ def parts_of(survey: StepSurvey, most_calls: int, others: OtherSizes | None = No
         whole = [part for part in here if not part.is_divided]
         for part in whole:
             if not part.looked_at:
-                _make_task(part, most_calls, others)
+                _make_task(part, most_calls, others, survey.trains)
             if part.source or part.reason:
                 found[part.kind, part.form] = part
         if here and not (whole and all(part.source for part in whole)):
@@ -119,7 +120,7 @@ def _kinds(survey: StepSurvey) -> dict[tuple[str, str], ModelPart]:
     return kinds
 
 
-def _make_task(part: ModelPart, most_calls: int, others: OtherSizes | None) -> None:
+def _make_task(part: ModelPart, most_calls: int, others: OtherSizes | None, trains: bool) -> None:
     """Trace the part and write its task, unless it makes more calls of torch."""
     part.looked_at = True
     if part.operators / part.calls > _OPERATORS_A_CALL * most_calls:
@@ -132,7 +133,7 @@ def _make_task(part: ModelPart, most_calls: int, others: OtherSizes | None) -> N
         traced = trace_call(part.places[0].called, part.example.args, part.example.kwargs)
         part.torch_calls = _calls_in(traced)
         if part.torch_calls <= most_calls:
-            part.source = _source(part, traced, others)
+            part.source = _source(part, traced, others) + (_undifferentiated(part, traced) if trains else "")
     except UsageError as error:
         part.reason = error.message
 
@@ -145,6 +146,14 @@ def _source(part: ModelPart, traced: TracedCall, others: OtherSizes | None) -> s
         except UsageError as error:
             part.one_size = error.message
     return task_source(traced)
+
+
+def _undifferentiated(part: ModelPart, traced: TracedCall) -> str:
+    """Return the line of a task file that names inputs of which the step wants no gradient; "" for none."""
+    assert part.example is not None
+    pairs = zip(traced.inputs.items(), part.example.differentiated, strict=True)
+    names = [n for (n, tensor), wanted in pairs if tensor.is_floating_point() and not wanted]
+    return f"\n\nwithout_gradient = {json.dumps(names)}\n" if names else ""
 
 
 def _is_replaceable(function: str) -> bool:

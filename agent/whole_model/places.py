@@ -35,12 +35,16 @@ class StepCost:
 
 @dataclass(frozen=True)
 class CallExample:
-    """Arguments of a call. `form`: their shapes, dtypes and constants; arguments are kept once for each."""
+    """Arguments of a call. `form`: their shapes, dtypes and constants; arguments are kept once for each.
+
+    `differentiated`: for each tensor among these whether autograd records it, in any call of this form.
+    """
 
     form: str
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     is_kept: bool = False
+    differentiated: list[bool] = field(default_factory=list)
 
 
 @dataclass

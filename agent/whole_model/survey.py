@@ -36,6 +36,7 @@ class StepSurvey:
 
     places: list[CallSite]
     seconds: float
+    trains: bool
 
     @property
     def profiled_s(self) -> float:
@@ -59,7 +60,7 @@ def survey(step: ModelStep, clock: Callable[[], float]) -> StepSurvey:
         for _ in range(_STEPS):
             step.run()
     _attribute(list(profiled.events() or []), marks, gpu)
-    return StepSurvey(marks.places(), sorted(times)[len(times) // 2])
+    return StepSurvey(marks.places(), sorted(times)[len(times) // 2], step.trains)
 
 
 @contextmanager

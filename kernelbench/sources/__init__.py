@@ -20,7 +20,7 @@ from kernelwright.kernelbench.sources.assignments import constants
 from kernelwright.kernelbench.sources.listing import Listing, catalogue
 from kernelwright.kernelbench.sources.names import resolve, task_of_text
 from kernelwright.kernelbench.sources.overrides import apply, from_words
-from kernelwright.kernelbench.sources.validate import DOMAINS, check, input_domains
+from kernelwright.kernelbench.sources.validate import DOMAINS, check, input_domains, without_gradient
 
 __all__ = [
     "DOMAINS",
@@ -33,4 +33,5 @@ __all__ = [
     "input_domains",
     "resolve",
     "task_of_text",
+    "without_gradient",
 ]

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from kernelwright.kernelbench.errors import TaskError
 
-FORMAT_NAMES = frozenset({"Model", "ModelNew", "get_inputs", "get_init_inputs", "input_domains", "workload"})
+FORMAT_NAMES = frozenset(
+    {"Model", "ModelNew", "get_inputs", "get_init_inputs", "input_domains", "without_gradient", "workload"}
+)
 ARITHMETIC = frozenset(
     {"abs", "bool", "dict", "divmod", "float", "int", "len", "list", "max", "min", "pow"}
     | {"range", "reversed", "round", "sorted", "str", "sum", "tuple", "zip"}

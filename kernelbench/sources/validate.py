@@ -4,6 +4,11 @@ The format is KernelBench's: a class `Model` with `forward`, and the functions `
 `get_init_inputs` that need no arguments. A task may also declare the domain that each input is drawn from:
 
     input_domains = ["real", "probability"]
+
+and the inputs, by their names in `forward`, of which training wants no gradient, as it wants none of buffers
+and of parameters made with `requires_grad=False`:
+
+    without_gradient = ["cos", "sin"]
 """
 
 import ast
@@ -35,11 +40,17 @@ def check(source: str, where: str = "the task") -> None:
     _check_function(scope, "get_inputs", "return [torch.rand(batch_size, dim)]", where)
     _check_function(scope, "get_init_inputs", "return []", where)
     _input_domains(scope, where)
+    _without_gradient(scope, where)
 
 
 def input_domains(source: str, where: str = "the task") -> list[str] | None:
     """Return the domain of each input; None if not declared. Raises `TaskError` if declared wrongly."""
     return _input_domains(module_scope(parse(source, where)), where)
+
+
+def without_gradient(source: str, where: str = "the task") -> list[str]:
+    """Return the names of inputs of which no gradient is wanted. Raises `TaskError` if declared wrongly."""
+    return _without_gradient(module_scope(parse(source, where)), where)
 
 
 def model_class(scope: ModuleScope) -> ast.ClassDef | None:
@@ -112,18 +123,9 @@ def _check_function(scope: ModuleScope, name: str, body: str, where: str) -> Non
 
 
 def _input_domains(scope: ModuleScope, where: str) -> list[str] | None:
-    found = scope.assignments.get("input_domains")
-    if not found and "input_domains" not in scope.imported:
+    value = _strings(scope, "input_domains", '["real", "positive"]', where)
+    if value is None:
         return None
-    try:
-        value = ast.literal_eval(found[-1].value) if found else None
-    except (ValueError, TypeError):
-        value = None
-    if not isinstance(value, list | tuple) or not all(isinstance(domain, str) for domain in value):
-        raise TaskError(
-            f"{where}: input_domains is not a written-out list of strings",
-            'use e.g. input_domains = ["real", "positive"]',
-        )
     unknown = [domain for domain in value if domain not in DOMAINS]
     if unknown:
         raise TaskError(f"{where}: unknown input domain {unknown[0]!r}", f"use one of {', '.join(DOMAINS)}")
@@ -132,7 +134,44 @@ def _input_domains(scope: ModuleScope, where: str) -> list[str] | None:
         raise TaskError(
             f"{where}: {len(value)} input_domains for {inputs} inputs", "name one domain for each input"
         )
+    return value
+
+
+def _without_gradient(scope: ModuleScope, where: str) -> list[str]:
+    names = _strings(scope, "without_gradient", '["cos", "sin"]', where) or []
+    inputs = _input_names(scope)
+    if inputs is not None and (unknown := [name for name in names if name not in inputs]):
+        raise TaskError(
+            f"{where}: without_gradient names {unknown[0]!r}, which is no input of forward",
+            f"use some of {', '.join(inputs)}",
+        )
+    return names
+
+
+def _strings(scope: ModuleScope, name: str, example: str, where: str) -> list[str] | None:
+    """Return the list of strings that a name is assigned; None if it is not."""
+    found = scope.assignments.get(name)
+    if not found and name not in scope.imported:
+        return None
+    try:
+        value = ast.literal_eval(found[-1].value) if found else None
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise TaskError(
+            f"{where}: {name} is not a written-out list of strings", f"use e.g. {name} = {example}"
+        )
     return list(value)
+
+
+def _input_names(scope: ModuleScope) -> list[str] | None:
+    """Return the names of forward's arguments, if the text has them."""
+    model = model_class(scope)
+    own = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "forward"] if model else []
+    if not own or own[-1].args.vararg is not None:
+        return None
+    arguments = own[-1].args
+    return [each.arg for each in (*arguments.posonlyargs, *arguments.args)][1:]
 
 
 def _number_of_inputs(scope: ModuleScope) -> int | None:

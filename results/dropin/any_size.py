@@ -110,7 +110,8 @@ class _Sizes:
         found: list[Gradient] = []
         if own.gradients:
             try:
-                found = gradients(self.model, inputs, own.parameters, [*named[0], *named[1]], named[2])
+                called = [*named[0], *named[1]]
+                found = gradients(self.model, inputs, own.parameters, called, named[2], own.differentiated)
             except NoGradient as why:
                 raise OneSize(f"{why}, at {_said(sizes)}") from why
         return _Form(
@@ -151,8 +152,9 @@ class _Sizes:
             weights = [held[path].detach() for path in self.own.parameters]
             given = [each.detach().clone() for each in (*inputs, *weights)]
             grads = [torch.randn_like(each) for each in flat(outputs) if each.is_floating_point()]
-            right = self._gradients(given, grads)
             called = [each["name"] for each in (*self.own.inputs, *self.own.weights)]
+            varied = [name in self.own.differentiated for name in called]
+            right = self._gradients(given, varied, grads)
             values = dict(zip(called, given, strict=True))
             values |= dict(zip((each["name"] for each in self.own.outputs), flat(outputs), strict=True))
             for each in found:
@@ -169,15 +171,17 @@ class _Sizes:
                 except AssertionError as why:
                     raise OneSize(f"its gradient in names of sizes is another one at {_said(point)}") from why
 
-    def _gradients(self, given: Sequence[torch.Tensor], grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _gradients(
+        self, given: Sequence[torch.Tensor], varied: Sequence[bool], grads: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
         count = len(self.own.inputs)
         with torch.enable_grad():
-            varied = [each.requires_grad_(each.is_floating_point()) for each in given]
-            named = dict(zip(self.own.parameters, varied[count:], strict=True))
-            made = flat(torch.func.functional_call(self.model, named, tuple(varied[:count])))
+            given = [each.requires_grad_(varies) for each, varies in zip(given, varied, strict=True)]
+            named = dict(zip(self.own.parameters, given[count:], strict=True))
+            made = flat(torch.func.functional_call(self.model, named, tuple(given[:count])))
             pairs = [(m, g) for m, g in zip([m for m in made if m.is_floating_point()], grads, strict=True)]
             pairs = [(m, g) for m, g in pairs if m.requires_grad]
-            wanted = [each for each in varied if each.requires_grad]
+            wanted = [each for each in given if each.requires_grad]
             found = torch.autograd.grad(
                 [m for m, _ in pairs],
                 wanted,

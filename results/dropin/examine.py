@@ -7,7 +7,7 @@ memory with inputs.
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.library import CppLibrary, build
 from kernelwright.kernelbench.jit.signature import Parameter
 from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.sources import without_gradient
 from kernelwright.results.dropin.any_size import LARGEST_WIDE, OneSize, for_any_size
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from kernelwright.results.dropin.records import BuiltLibrary, Examined, words
@@ -73,7 +74,10 @@ def examined(
     called = [*taken, *(_identifier(name) for name in names)]
     made = ["output"] if len(outputs) == 1 else [f"output_{place}" for place in range(len(outputs))]
     made = [unlike(name, called) for name in made]
-    found, why = _gradients(model, inputs, names, called, made) if trained else ([], "none is wanted")
+    differentiated = _differentiated(task, model, dict(zip(taken, inputs, strict=True)), names)
+    found, why = [], "none is wanted"
+    if trained and differentiated:
+        found, why = _gradients(model, inputs, names, called, made, differentiated)
     examined = Examined(
         inputs=words(taken, inputs),
         weights=words([_identifier(name) for name in names], weights),
@@ -81,6 +85,7 @@ def examined(
         rows=rows,
         parameters=tuple(names),
         flops=counter.get_total_flops(),
+        differentiated=differentiated,
         gradients=tuple(vars(each) for each in found),
         no_gradient=why,
         under_autocast=under_autocast,
@@ -280,11 +285,31 @@ def _gradients(
     weights: Sequence[str],
     names: Sequence[str],
     made: Sequence[str],
+    differentiated: Sequence[str],
 ) -> tuple[list[Gradient], str]:
     try:
-        return gradients(model, inputs, weights, names, made), ""
+        return gradients(model, inputs, weights, names, made, differentiated), ""
     except NoGradient as why:
         return [], str(why)
+
+
+def _differentiated(
+    task: Task, model: nn.Module, inputs: Mapping[str, torch.Tensor], weights: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the names of inputs and weights whose gradients training wants.
+
+    Of inputs all floating ones but those that the task declares in `without_gradient`, of weights the
+    parameters that are not frozen: buffers have none.
+    """
+    declared = without_gradient(task.source, task.id)
+    if unknown := [name for name in declared if name not in inputs]:
+        raise UsageError(
+            f"without_gradient of {task.id} names {unknown[0]!r}, which is no input of forward",
+            f"use some of {', '.join(inputs)}",
+        )
+    found = [name for name, each in inputs.items() if each.dtype.is_floating_point and name not in declared]
+    learnt = {name for name, each in model.named_parameters() if each.requires_grad}
+    return (*found, *(_identifier(name) for name in weights if name in learnt))
 
 
 def _rows(

@@ -8,7 +8,7 @@ from typing import Any
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import Candidate, Task
-from kernelwright.kernelbench.sources import input_domains
+from kernelwright.kernelbench.sources import input_domains, without_gradient
 from kernelwright.kernelbench.sources.sizes import workload_text
 from kernelwright.results.dropin.apart import examined_apart
 from kernelwright.results.dropin.templating import template
@@ -70,6 +70,7 @@ def gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> s
             forward=gradient["forward"],
             given=given,
             domains=_domains(task, examined, gradient),
+            overrides=bool(without_gradient(task.source)),
         )
         .lstrip("\n")
     )

@@ -23,7 +23,7 @@ class NoGradient(Exception):  # noqa: N818 - what was found out
 
 @dataclass(frozen=True)
 class Gradient:
-    """A gradient: `lines` of a function body over `takes`, which returns a gradient per floating argument.
+    """A gradient: `lines` of a function body over `takes`, which returns one per differentiated argument.
 
     `takes`: the gradients of the outputs, then `uses`: names of the forward's arguments, outputs and `saves`,
     where `saves` are returned after the outputs by the function body `forward` over the forward's arguments.
@@ -49,15 +49,16 @@ def gradients(
     weights: Sequence[str],
     names: Sequence[str],
     outputs: Sequence[str],
+    differentiated: Sequence[str],
 ) -> list[Gradient]:
     """Return the gradients of a model: by recomputation, then cheaper ones from saved tensors.
 
-    `names`: of inputs and weights, as the function is to call them; `weights`: as the model calls them.
-    Raises NoGradient.
+    `names`: of inputs and weights, as the function is to call them; `weights`: as the model calls them;
+    `differentiated`: the names among them whose gradients are computed. Raises NoGradient.
     """
     held = dict(model.named_parameters()) | dict(model.named_buffers())
     arguments = [*inputs, *(held[name].detach() for name in weights)]
-    floating = [place for place, each in enumerate(arguments) if each.dtype.is_floating_point]
+    places = [place for place, name in enumerate(names) if name in differentiated]
 
     def forward(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         named = dict(zip(weights, given[len(inputs) :], strict=True))
@@ -65,14 +66,14 @@ def gradients(
         return found if isinstance(found, tuple) else (found,)
 
     def both(grads: list[torch.Tensor], *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        def of_floating(*varied: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        def of(*varied: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
             whole = list(given)
-            for place, value in zip(floating, varied, strict=True):
+            for place, value in zip(places, varied, strict=True):
                 whole[place] = value
             found = forward(*whole)
             return tuple(f for f in found if f.dtype.is_floating_point), found
 
-        _, pull, every = torch.func.vjp(of_floating, *(given[place] for place in floating), has_aux=True)
+        _, pull, every = torch.func.vjp(of, *(given[place] for place in places), has_aux=True)
         return (*every, *(grad.contiguous() for grad in pull(tuple(grads))))
 
     try:

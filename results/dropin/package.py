@@ -345,6 +345,7 @@ def _backward(
     (folder / ("partial_backward.py" if chosen.backward else "backward.py")).write_text(text)
     words = {
         "way": "kernel" if chosen.backward else gradient["way"],
+        "of": examined.differentiated,
         "takes": takes,
         "uses": gradient["uses"],
         "saves": saves,

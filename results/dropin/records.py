@@ -30,6 +30,7 @@ class Examined(Record):
     flops: int | str  # of the reference's products
     limits: dict[str, tuple[int, int | None]] = Field(default_factory=dict)  # of free sizes, see `sizes`
     one_size: str = ""  # why a kernel for several sizes is packaged for the first
+    differentiated: tuple[str, ...]  # inputs and weights whose gradients are computed, in order
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
     under_autocast: bool  # whether autocast leaves the reference as it is

@@ -77,7 +77,8 @@ class HostCode:
                 self.constants.append((constant, shape))
                 shape = constant
             wrong.append(f"{name}.shape != {shape} or {name}.dtype != {dtype}")
-            refused.append(f'{name} = checked("{name}", {name}, {shape}, {dtype})')
+            lying = f"{name}.permute({_listed(item.order)})" if item.order else name
+            refused.append(f'{name} = checked("{lying}", {lying}, {shape}, {dtype})')
             taken.append(f"{name} = {name}.contiguous()")
             if lengths:
                 read = ", ".join(f"{name}.shape[{axis}]" for axis in lengths.values())

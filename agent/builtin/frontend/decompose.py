@@ -194,6 +194,33 @@ def nll_loss_backward(
     return torch.where(places == wanted.to(torch.int32)[:, None], -grad[:, None], 0)
 
 
+def slice_backward(
+    grad: Tensor, sizes: list[int], dim: int, start: int | None, end: int | None, step: int
+) -> Tensor:
+    """As a concatenation with zeros, of which a sum of several becomes one without."""
+    if step != 1:
+        return NotImplemented
+    first = _place(0 if start is None else start, sizes[dim])
+    return _between_zeros(grad, sizes, dim, first)
+
+
+def select_backward(grad: Tensor, sizes: list[int], dim: int, index: int) -> Tensor:
+    return _between_zeros(grad.unsqueeze(dim), sizes, dim, _place(index, sizes[dim]))
+
+
+def _place(index: int, size: int) -> int:
+    return max(0, min(index + size if index < 0 else index, size))
+
+
+def _between_zeros(grad: Tensor, sizes: list[int], dim: int, first: int) -> Tensor:
+    """Return a tensor of `sizes`, of zeros but for `grad`, which begins at `first` along `dim`."""
+    dim %= len(sizes)
+    lengths = (first, sizes[dim] - first - grad.shape[dim])
+    before, after = (grad.new_zeros([*sizes[:dim], size, *sizes[dim + 1 :]]) for size in lengths)
+    parts = [part for part in (before, grad, after) if part.shape[dim]]
+    return torch.cat(parts, dim) if len(parts) > 1 else grad.clone()
+
+
 @functools.cache  # a tenth of a second; operators that are registered later stay as they are
 def table() -> Mapping[Any, Callable[..., Any]]:
     """Return the decomposition table for `ExportedProgram.run_decompositions`."""
@@ -217,6 +244,8 @@ def table() -> Mapping[Any, Callable[..., Any]]:
             aten.log_sigmoid_forward.default: log_sigmoid,
             aten._fused_rms_norm.default: rms_norm,
             aten.nll_loss_backward.default: nll_loss_backward,
+            aten.slice_backward.default: slice_backward,
+            aten.select_backward.default: select_backward,
         }
     )
     return MappingProxyType(dict(found))

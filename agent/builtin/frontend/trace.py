@@ -18,7 +18,17 @@ from kernelwright.agent.builtin.frontend.decompose import table
 from kernelwright.agent.builtin.frontend.export import export, meta_of, node_of, quoted
 from kernelwright.agent.builtin.frontend.limits import limits_of
 from kernelwright.agent.builtin.frontend.submodules import Leaving, SubmoduleCall
-from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
+from kernelwright.agent.builtin.ir.graph import (
+    SUBMODULE,
+    Graph,
+    Input,
+    Kind,
+    Meta,
+    Mutation,
+    Node,
+    Ref,
+    Structure,
+)
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.kernelbench.evaluator.reference.loading import DTYPES
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
@@ -50,7 +60,7 @@ def trace_source(source: str, precision: str = "task") -> Graph:
             parts = leaving.parts(_kinds(inputs), str(reason))
             graphs = {path: _part(model, path, *found, leaving) for path, found in parts.items()}
             return _left(str(reason), arguments, constructor, graphs)
-    return _convert(exported, model, arguments, fixed, constructor, leaving)
+    return _as_inputs_lie(_convert(exported, model, arguments, fixed, constructor, leaving))
 
 
 def limits_json(source: str, precision: str, free: Mapping[str, Mapping[str, str]]) -> str:
@@ -196,6 +206,47 @@ def _convert(
         left=leaving.left,
         parts={},
     )
+
+
+def _as_inputs_lie(graph: Graph) -> Graph:
+    """Return the graph with inputs in the order of axes in which they lie in memory.
+
+    An input of [4, 8, 128, 64] that is a transposed [4, 128, 8, 64] becomes that one, and a view of it.
+    """
+    inputs: list[Input] = []
+    views: list[Node] = []
+    for item in graph.inputs:
+        order = _order(item.meta) if item.kind == "user" else ()
+        if not order:
+            inputs.append(item)
+            continue
+        lying = Meta(
+            shape=tuple(item.meta.shape[axis] for axis in order),
+            dtype=item.meta.dtype,
+            strides=tuple(item.meta.strides[axis] for axis in order),
+        )
+        name = f"{item.name}_in_memory"
+        back = tuple(order.index(axis) for axis in range(len(order)))
+        inputs.append(item.model_copy(update={"name": name, "meta": lying, "order": order}))
+        args = (Ref(ref=name), back)
+        views.append(
+            Node(name=item.name, op="aten.permute.default", args=args, kwargs={}, outputs=(item.meta,))
+        )
+    return graph.model_copy(update={"inputs": tuple(inputs), "nodes": (*views, *graph.nodes)})
+
+
+def _order(meta: Meta) -> tuple[int, ...]:
+    """Return the order of axes in which a dense tensor lies in memory; () if that is the usual one.
+
+    Axes of one element have a place in it, too, so that it is the same order for longer ones.
+    """
+    order = tuple(sorted(range(len(meta.shape)), key=lambda axis: -meta.strides[axis]))
+    expected = 1
+    for axis in reversed(order):
+        if meta.shape[axis] != 1 and meta.strides[axis] != expected:
+            return ()
+        expected *= meta.shape[axis]
+    return () if order == tuple(range(len(order))) else order
 
 
 def _input(node: Any, spec: Any, argument: str, exported: Any, model: nn.Module) -> Input:

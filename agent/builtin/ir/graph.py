@@ -65,12 +65,14 @@ class Input(Record):
 
     `target` is the forward argument for a `user` input, the dotted attribute of the module for a
     parameter, buffer or constant attribute; a `literal` is a small tensor written in the forward itself.
+    `order`: of the argument's axes as they lie in memory, which the shape here has; () for the usual order.
     """
 
     name: str
     kind: Kind
     target: str
     meta: Meta
+    order: tuple[int, ...] = ()
     values: tuple[float, ...] = ()  # of a literal, flattened
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")

@@ -47,16 +47,19 @@ _LEAST_RUN = 16  # contiguous elements of a piece: one AVX-512 vector of floats
 
 @dataclass(frozen=True)
 class _Pieces:
+    """Pieces of a value along `dim`: views, and numbers that fill one."""
+
     dim: int
-    views: tuple[View, ...]
+    operands: tuple[Operand, ...]
+    sizes: tuple[int, ...]
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(view.shape[self.dim] for view in self.views)
+    def views(self) -> tuple[View, ...]:
+        return tuple(each for each in self.operands if isinstance(each, View))
 
     @property
     def starts(self) -> tuple[int, ...]:
-        return tuple(sum(self.sizes[:number]) for number in range(len(self.views)))
+        return tuple(sum(self.sizes[:number]) for number in range(len(self.sizes)))
 
 
 def concat(program: Program) -> Program:
@@ -112,7 +115,7 @@ class _Joining:
                     if producer is not None and self.feeds(producer, statement, o, like):
                         self.apart[o.base] = self.in_pieces(producer, like)
                     whole = o.base in self.apart
-                    o = self.apart[o.base].views[number] if whole else _narrow(o, like.dim, start, size)
+                    o = self.apart[o.base].operands[number] if whole else _narrow(o, like.dim, start, size)
                 read.append(o)
             shape = _with(statement.shape, like.dim, size)
             name = self.program.fresh(f"{statement.name}_{number}")
@@ -120,7 +123,7 @@ class _Joining:
             parts.append(replace(statement, name=name, operands=tuple(read), shape=shape))
             made.append(View(name, shape, contiguous(shape)))
         self.found += parts
-        return _Pieces(like.dim, tuple(made))
+        return _Pieces(like.dim, tuple(made), like.sizes)
 
     def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
         """Return True if this statement alone reads the producer's value, by element, in such pieces."""
@@ -161,13 +164,14 @@ class _Joining:
 
     def copies(self, name: str, pieces: _Pieces) -> list[str]:
         """Add copies of the pieces."""
-        dtype = self.program.dtypes[name]
+        dtype, whole = self.program.dtypes[name], self.program.shapes[name]
         compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
         made = []
-        for number, view in enumerate(pieces.views):
+        for number, (operand, size) in enumerate(zip(pieces.operands, pieces.sizes, strict=True)):
+            shape = _with(whole, pieces.dim, size)
             made.append(self.program.fresh(f"{name}_piece_{number}"))
-            self.program.define(made[-1], view.shape, dtype)
-            self.found.append(Compute(made[-1], "copy", (view,), {}, view.shape, dtype, compute_dtype))
+            self.program.define(made[-1], shape, dtype)
+            self.found.append(Compute(made[-1], "copy", (operand,), {}, shape, dtype, compute_dtype))
         return made
 
     def place(self, name: str, made: Sequence[str], pieces: _Pieces) -> None:
@@ -187,19 +191,27 @@ def _concatenated(statement: Library, program: Program) -> _Pieces | None:
     if not isinstance(tensors, tuple) or not isinstance(dim, int) or dtype not in SUPPORTED_DTYPES:
         return None
     dim %= len(shape)
-    views = [program.views.get(t.ref) if isinstance(t, Ref) else None for t in tensors]
-    pieces = [v for v in views if isinstance(v, View) and len(v.shape) == len(shape) and not v.clips]
-    if not 1 < len(pieces) == len(views) <= _MOST_PIECES:
+    if not 1 < len(tensors) <= _MOST_PIECES or not all(isinstance(each, Ref) for each in tensors):
+        return None
+    metas = program.graph.metas()
+    given = [metas[each.ref] for each in tensors if isinstance(each, Ref)]
+    if any(meta.dtype != dtype or len(meta.shape) != len(shape) for meta in given):
+        return None
+    sizes = tuple(meta.shape[dim] for meta in given)
+    operands = [program.views.get(each.ref) for each in tensors if isinstance(each, Ref)]
+    pieces = [each for each in operands if each is not None and not (isinstance(each, View) and each.clips)]
+    if len(pieces) != len(operands) or not any(isinstance(each, View) for each in pieces):
         return None
     if statement.order:  # in which the result lies
-        pieces, dim = [turned(v, statement.order) for v in pieces], statement.order.index(dim)
-    if any(not vectorisable(v) and contiguous_axis(v) is None for v in pieces):
+        pieces = [turned(each, statement.order) if isinstance(each, View) else each for each in pieces]
+        dim = statement.order.index(dim)
+    views = [each for each in pieces if isinstance(each, View)]
+    if any(not vectorisable(v) and contiguous_axis(v) is None for v in views):
         return None
-    if any(math.prod(v.shape[dim:]) < _LEAST_RUN for v in pieces):
+    run = math.prod(shape[dim + 1 :])
+    if any(size * run < _LEAST_RUN for size in sizes):
         return None
-    if any(program.dtypes[v.base] != dtype for v in pieces):
-        return None
-    return _Pieces(dim, tuple(pieces))
+    return _Pieces(dim, tuple(pieces), sizes)
 
 
 def _narrow(view: View, dim: int, start: int, size: int) -> View:

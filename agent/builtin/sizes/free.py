@@ -79,7 +79,7 @@ def trace_free(tracer: Tracer, sizes: Mapping[str, int], reserved: Set[str] = fr
             raise Untraceable(f"the shape of {item.target} depends on the free sizes")
         for axis, size in enumerate(item.meta.shape):
             if isinstance(size, FreeSize) and repr(size).isidentifier():
-                axes.setdefault(item.target, {})[axis] = repr(size)
+                axes.setdefault(item.target, {})[item.order[axis] if item.order else axis] = repr(size)
     for name, text in names.items():
         if not any(text in lengths.values() for lengths in axes.values()):
             raise Untraceable(f"{name} is not the length of an axis of an input")

@@ -92,9 +92,11 @@ def _error(expected: Expected, value: torch.Tensor) -> torch.Tensor:
     """Return the errors of a block of rows in budgets; infinite where NaN or an infinity is wrong."""
     exact, reference = expected.exact, expected.reference.double()
     error = (value - exact).abs_().div_(expected.tolerance())
-    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
+    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value, which is
+    # infinite in the output's precision if it is too large for that.
     same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
-    same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
+    rounded = exact.to(expected.reference.dtype).double()
+    same |= (value == exact) | (value == rounded) | (torch.isnan(exact) & torch.isnan(value))
     return torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
 
 

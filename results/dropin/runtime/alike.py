@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import compress
+from operator import and_
 from typing import Any
 
 import torch
@@ -127,7 +128,7 @@ def _with_other_weights(
                 return f"{numbers} differs from the kernel's reference (by {worst:.2g})"
         if scale != 1.0 or not kernel.trainable:
             continue
-        wanted = [*(each.is_floating_point() for each in inputs), *vary]
+        wanted = list(map(and_, kernel.differentiated, [*([True] * count), *vary]))
         if why := _other_gradients(kernel, call, (*inputs, *weights), wanted, generator):
             return why
     return ""

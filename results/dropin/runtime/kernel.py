@@ -3,7 +3,7 @@
 import copy
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -58,11 +58,14 @@ class DropInKernel:
         self.outputs = [Argument.read(each) for each in words["outputs"]]
         self.why_not_here = here
         self.trainable: bool = bool(words["backward"])
+        of = words["backward"]["of"] if self.trainable else ()
+        self.differentiated = [each.name in of for each in self.arguments]  # those whose gradients it has
         self.rows: list[int] = words["rows"]  # dimensions along which it can be split, see `sharding`
         self.under_autocast: bool = words["under_autocast"]  # which leaves the reference as it is
         self.limits: Limits = words["limits"]  # of free sizes: the least and the most of each
         self._fits = check_of(self.arguments, here, self.under_autocast, self.limits)
-        self.check = self._fits if self.trainable else self._without_gradient
+        has_all = all(has or not each.dtype.is_floating_point for each, has in self._with_gradients())
+        self.check = self._fits if has_all else self._without_gradient
         with verified(), torch.random.fork_rng(devices=[]):
             self.reference = import_module(f"{module}.reference")
             self._model = self.reference.Model(*self.reference.get_init_inputs())
@@ -158,10 +161,15 @@ class DropInKernel:
             (sharding.whole(self.run(*parts), tensors[0]), "") if fits else (None, f"this rank's part: {why}")
         )
 
+    def _with_gradients(self) -> Iterator[tuple[Argument, bool]]:
+        return zip(self.arguments, self.differentiated, strict=True)
+
     def _without_gradient(self, *tensors: torch.Tensor) -> tuple[bool, str]:
-        """Check a kernel without a backward: where autograd records, it would silently lose gradients."""
-        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
-            return False, "a gradient is wanted, and the kernel has none"
+        """Check a kernel that lacks gradients: where autograd records, these would silently be lost."""
+        if torch.is_grad_enabled():
+            for each, has, argument in zip(tensors, self.differentiated, self.arguments, strict=False):
+                if not has and each.requires_grad:
+                    return False, f"a gradient of {argument.name} is wanted, and the kernel has none"
         return self._fits(*tensors)
 
     def by_reference(self, *tensors: torch.Tensor) -> Any:
@@ -199,7 +207,7 @@ class DropInKernel:
         if not (backward := words["backward"]):
             return
         compute = BackwardCode(module, backward)
-        wanted = [each for each in self.arguments if each.dtype.is_floating_point]
+        wanted = [each for each, has in self._with_gradients() if has]
         saves = [Argument.read(each) for each in backward["saves"]]
         forms = {each.name: each for each in (*self.arguments, *self.outputs, *saves)}
         uses = [forms[use] for use in backward["uses"]]
@@ -207,7 +215,9 @@ class DropInKernel:
         operator = existing(f"{name}_backward") or define(
             f"{name}_backward", [*grads, *uses], wanted, compute, masked=True, limits=self.limits
         )
-        gradients = Gradients(operator, compute, uses, self.arguments, self.outputs, saves)
+        gradients = Gradients(
+            operator, compute, uses, self.arguments, self.differentiated, self.outputs, saves
+        )
         forward = self._loaded(f"{module}.training") if saves else self._compute
         self._differentiable = differentiable(forward, gradients, len(self.outputs))
         if known is None:

@@ -124,26 +124,27 @@ class Gradients:
         code: "BackwardCode",
         uses: Sequence[Argument],
         inputs: Sequence[Argument],
+        differentiated: Sequence[bool],
         outputs: Sequence[Argument],
         saves: Sequence[Argument] = (),
     ) -> None:
         """Create the autograd of `operator`, the backward, which calls `code`.
 
         `uses`: its arguments after the outputs' gradients: inputs, outputs and what the forward `saves` after
-        those, by their names. It returns a gradient for each floating input, in order.
+        those, by their names. It returns the gradient of each input that is `differentiated`, in order.
         """
         self._operator, self._compute, self._needed = operator, guarded(code), code.needed
         self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
         places = {each.name: place for place, each in enumerate((*inputs, *outputs, *saves))}
         self._uses, self._forms = [places[use.name] for use in uses], uses
-        self._floating = [each.dtype.is_floating_point for each in inputs]
+        self._differentiated = differentiated
         self._all_floating = all(each.dtype.is_floating_point for each in outputs)
         self._free = any(each.free for each in (*inputs, *outputs))
         self._plans: dict[tuple[bool, ...], list[int | None]] = {}  # places of what is kept
 
     def _wanted(self, ctx: Any) -> list[bool]:
-        """Return which gradients are wanted, of the floating inputs."""
-        return list(compress(ctx.needs_input_grad, self._floating))
+        """Return which gradients are wanted, of those that there are."""
+        return list(compress(ctx.needs_input_grad, self._differentiated))
 
     def _plan(self, ctx: Any) -> list[int | None]:
         needed = self._needed(self._wanted(ctx))
@@ -184,7 +185,7 @@ class Gradients:
             made = made if isinstance(made, tuple) else (made,)
             found = [each if needs else None for each, needs in zip(made, wanted, strict=True)]
         left = iter(found)
-        return tuple(next(left) if floating else None for floating in self._floating)
+        return tuple(next(left) if has else None for has in self._differentiated)
 
     def _sizes(self, grads: Sequence[torch.Tensor | None], saved: Sequence[torch.Tensor]) -> dict[str, Any]:
         count = len(self._outputs)

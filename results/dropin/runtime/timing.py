@@ -49,8 +49,8 @@ def timed(kernel: DropInKernel) -> dict[str, dict[str, float]]:
         found["forward"] = versus(*calls(stock, kernel))
         found["forward, compiled"] = versus(*calls(*_compiled(stock, kernel)))
     if kernel.trainable:
-        for each in inputs:
-            each.requires_grad_(each.is_floating_point())
+        for each, differentiated in zip(inputs, kernel.differentiated, strict=False):
+            each.requires_grad_(differentiated)
         wanted = [each for each in given if each.requires_grad]
         found["training"] = versus(*(_step(call, wanted) for call in calls(stock, kernel)))
         compiled = calls(*_compiled(stock, kernel))

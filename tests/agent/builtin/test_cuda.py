@@ -16,7 +16,7 @@ from kernelwright.kernelbench.records import Candidate
 from tests.helpers.builtin.grammar import references
 from tests.helpers.builtin.lookups import LOOKUPS
 from tests.helpers.builtin.numerics import EDGES, REFERENCES, marks
-from tests.helpers.builtin.order_of_axes import TURNED
+from tests.helpers.builtin.order_of_axes import GRADIENTS, INPUTS, TURNED
 from tests.helpers.builtin.picks import PICKS
 from tests.helpers.builtin.products import PRODUCTS
 from tests.helpers.builtin.proving import models, propose, prove, ruff, source
@@ -50,7 +50,7 @@ KINDS = {
         "small whole numbers",
     )
 }
-KINDS |= {name: TURNED[name] for name in list(TURNED)[:1]}
+KINDS |= {name: kind[name] for kind in (TURNED, INPUTS, GRADIENTS) for name in list(kind)[:1]}
 KINDS |= {name: LOOKUPS[name] for name in ("indices that count from the end", "32 bits, and what is reduced")}
 KINDS |= {name: RANKS[name] for name in list(RANKS)[:1]}
 KINDS |= {name: PICKS[name] for name in list(PICKS)[:2]}

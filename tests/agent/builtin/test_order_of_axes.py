@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.helpers.builtin.order_of_axes import IMAGES, TURNED
+from tests.helpers.builtin.order_of_axes import GRADIENTS, IMAGES, INPUTS, TURNED
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
 pytestmark = pytest.mark.builds
@@ -15,6 +15,22 @@ pytestmark = pytest.mark.builds
 def test_what_lies_in_another_order(name: str, tmp_path: Path) -> None:
     candidate = prove(TURNED[name], tmp_path)
     assert "aten" not in candidate.source
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_inputs_are_read_as_they_lie(name: str, tmp_path: Path) -> None:
+    candidate = prove(INPUTS[name], tmp_path)
+    assert ".permute(" in candidate.source
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_parts_are_computed_where_they_lie(name: str, tmp_path: Path) -> None:
+    prove(GRADIENTS[name], tmp_path)
+
+
+def test_gradients_of_two_halves_are_one_pass() -> None:
+    candidate = propose(GRADIENTS["halves"])
+    assert candidate.source.count("extern") == 1 and "torch.ops" not in candidate.source
 
 
 @pytest.mark.parametrize("fuse", ["all", "apart"])

@@ -56,6 +56,8 @@ def test_a_model_of_transformers_is_extracted_with_its_functions(tmp_path: Path)
     assert found["LlamaRMSNorm"]["calls"] == 5
     functions = [part for part in found.values() if not part["is_module"]]
     assert functions and all(":" in place for part in functions for place in part["places"])
+    rope = (tmp_path / "parts" / "tasks" / found["apply_rotary_pos_emb"]["task"]).read_text()
+    assert rope.endswith('without_gradient = ["cos", "sin"]\n')
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,41 @@ TURNED = {
         arguments="x, y",
     ),
 }
+# What rotates halves of a head, forward and backward, as autograd calls it.
+INPUTS = {
+    "heads, as attention gets them": source(
+        "a, b = x.chunk(2, -1)\n        return x * y + torch.cat([-b, a], -1) * y.sin()",
+        "torch.randn(2, 9, 3, 64).transpose(1, 2), torch.randn(9, 64)",
+        arguments="x, y",
+    ),
+    "three orders, and one given back": source(
+        "return x + y + z, y, torch.softmax(y, 1)",
+        "torch.randn(5, 40, 6).permute(2, 0, 1), torch.randn(40, 6, 5).permute(1, 2, 0), torch.randn(6, 5, 40)",
+        arguments="x, y, z",
+    ),
+    "a product of transposed matrices": source(
+        "return (x @ y).relu()", "torch.randn(30, 20).T, torch.randn(30, 40)", arguments="x, y"
+    ),
+    "one element long": source("return torch.tanh(x) * 2", "torch.randn(1, 1, 33, 64).permute(2, 0, 1, 3)"),
+}
+GRADIENTS = {
+    "halves": source(
+        "backward = torch.ops.aten.slice_backward\n        y = x * y\n"
+        "        a, b = y[..., :32], -y[..., 32:]\n"
+        "        return backward(a, [9, 64], 1, 32, 2**63 - 1, 1) + backward(b, [9, 64], -1, 0, 32, 1) + x",
+        "torch.randn(9, 64), torch.randn(9, 64)",
+        arguments="x, y",
+    ),
+    "parts that overlap, and steps": source(
+        "back = torch.ops.aten.slice_backward\n"
+        "        a = back(x[:, :20], [9, 50], 1, 0, 20, 1) + back(x[:, :20], [9, 50], 1, -30, -10, 1)\n"
+        "        return a * 2, back(x, [9, 100], 1, 0, 100, 2), torch.ops.aten.select_backward(x, [9, 50, 3], 2, -2)",
+        "torch.randn(9, 50)",
+    ),
+    "zeros alone": source(
+        "return torch.cat([torch.zeros(9, 20), x.exp(), torch.ones(9, 30)], 1)", "torch.randn(9, 50)"
+    ),
+}
 IMAGES = {
     "convolution, batch norm, residual": source(
         "return F.relu(self.norm(self.conv(x)) + x).mean((2, 3)), self.norm(x)",

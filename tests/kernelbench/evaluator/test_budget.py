@@ -69,6 +69,17 @@ def test_an_overflow_of_the_reference_may_be_matched_or_avoided() -> None:
     assert compare(budget, torch.tensor([[2.0, 1.0]])).error > 1.0
 
 
+def test_what_is_too_large_for_the_precision_may_be_infinite() -> None:
+    """Where the reference is NaN: sums of infinities are, and a kernel may take the sum in another order."""
+    x = torch.tensor([[60.0, 1.0]])
+    large = budget_of(lambda t: torch.exp(2 * t) * 3 - torch.exp(t + 60), x)
+    assert torch.isnan(large.reference).tolist() == [[True, False]] and large.exact[0, 0] > 1e52
+    right = torch.exp(2 * x) * 3 - torch.exp(x + 60)
+    for value, fits in ((math.nan, True), (math.inf, True), (-math.inf, False), (1.0, False)):
+        right[0, 0] = value
+        assert (compare(large, right).error <= 1.0) == fits, value
+
+
 def test_the_detail_says_where_and_how_much() -> None:
     x = torch.randn(4, 8)
     budget = budget_of(lambda t: t * 2, x)

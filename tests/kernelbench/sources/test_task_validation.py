@@ -3,7 +3,7 @@
 import pytest
 
 from kernelwright.kernelbench.errors import TaskError
-from kernelwright.kernelbench.sources import DOMAINS, check, input_domains
+from kernelwright.kernelbench.sources import DOMAINS, check, input_domains, without_gradient
 
 MODEL = "class Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 INPUTS = "def get_inputs():\n    return [torch.rand(4), torch.rand(4)]\n"
@@ -121,6 +121,25 @@ def test_wrong_domains_are_refused(text: str, message: str) -> None:
         input_domains(source)
     with pytest.raises(TaskError, match=message):
         check(source)
+
+
+def test_inputs_without_a_gradient_are_named() -> None:
+    assert without_gradient(SOUND) == []
+    source = f'{SOUND}without_gradient = ["x"]\n'
+    check(source)
+    assert without_gradient(source) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('["cosine"]', "without_gradient names 'cosine', which is no input of forward"),
+        ('"x"', "not a written-out list of strings"),
+    ],
+)
+def test_wrong_inputs_without_a_gradient_are_refused(text: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        check(f"{SOUND}without_gradient = {text}\n")
 
 
 def test_imported_domains_cannot_be_read() -> None:

@@ -222,6 +222,80 @@ def test_inputs_may_have_any_names(way: str) -> None:
     torch.testing.assert_close(found["Model"]()(*given), wanted)
 
 
+ROTATED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(32))
+        self.frozen = nn.Parameter(torch.rand(32), requires_grad=False)
+        self.register_buffer("offset", torch.rand(32))
+
+    def forward(self, x, cos):
+        return (x + self.offset).square() * cos * self.weight * self.frozen
+
+
+def get_inputs():
+    return [torch.randn(8, 32), torch.randn(8, 32)]
+
+
+def get_init_inputs():
+    return []
+
+
+without_gradient = ["cos"]
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_computes_the_gradients_that_training_wants(tmp_path: Path) -> None:
+    """None of angles, buffers and frozen weights; where one is wanted, the reference computes."""
+    task = Task(id="file:rotated", level=1, source=ROTATED)
+    gradient, _ = gradient_tasks(task)
+    found: dict[str, Any] = {}
+    exec(gradient, found)
+    assert len(found["Model"]()(*found["get_inputs"]())) == 2 and found["without_gradient"] == []
+    itself, backward = (
+        winner(source, f"{source}\n\nModelNew = Model\n", name)
+        for source, name in ((ROTATED, "rotated"), (gradient, "gradient"))
+    )
+    chosen = [PackagedKernel("rotated", itself, layers={"Rotated": {}}, backward=[backward])]
+    written = write(chosen, tmp_path / "out", "fused", measure=False)
+    assert written["kernels"][0]["backward"]["of"] == ["x", "weight"]
+    said = python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
+    assert " passed" in said and "failed" not in said, said
+    used = """
+        import torch, fused
+
+        kernel = fused.KERNELS["rotated"]
+        for place, name in ((1, "cos"), (3, "frozen")):
+            given = [each.like(torch.Generator().manual_seed(0)) for each in kernel.arguments]
+            given[0].requires_grad_()
+            assert kernel.check(*given) == (True, "")
+            given[place].requires_grad_()
+            fits, why = kernel.check(*given)
+            assert not fits and why == f"a gradient of {name} is wanted, and the kernel has none", why
+            wanted = [given[0], given[place]]
+            found = torch.autograd.grad(kernel(*given).sum(), wanted)
+            right = torch.autograd.grad(kernel.by_reference(*given).sum(), wanted)
+            torch.testing.assert_close(found, right)
+            with torch.no_grad():
+                assert kernel.check(*given)[0]
+    """
+    python(tmp_path / "out", "-c", textwrap.dedent(used))
+
+
+def test_inputs_without_a_gradient_have_the_task_s_names() -> None:
+    source = ROTATED.replace("(self, x, cos)", "(self, *given)").replace(
+        "return (x", "x, cos = given\n        return (x"
+    )
+    with pytest.raises(UsageError, match="without_gradient of file:rotated names 'cos'"):
+        gradient_tasks(Task(id="file:rotated", level=1, source=source))
+
+
 def test_a_task_needs_a_file_of_its_own(tmp_path: Path) -> None:
     words = ["gradient", "builtin:level1/relu", "--out", "one.py", "--forward", "one.py"]
     done = subprocess.run(
