@@ -32,7 +32,7 @@ from benchmarks.evaluator import (
     turnaround,
     verification,
 )
-from benchmarks.export import kernels, models, wrapper
+from benchmarks.export import architectures, kernels, models, wrapper
 from kernelwright.kernelbench.sources.checkout import VARIABLE
 
 # In the order in which `all` runs them: `verification` and `summary` read what `suite` measures.
@@ -50,6 +50,7 @@ WITHOUT_CHECKOUT = (
         wrapper,
         kernels,
         models,
+        architectures,
         emulated,
         faults,
     ),

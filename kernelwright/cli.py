@@ -117,7 +117,7 @@ for group, name, function, summary, example in (
      "report runs/first --format html"),
     (app, "metrics", "results.cli:metrics", "Rank hardware metrics by their correlation with runtime.",
      "metrics runs/first"),
-    (app, "export", "results.dropin.cli:export", "Package verified kernels as a drop-in for a model.",
+    (app, "export", "agent.export:export", "Package verified kernels as a drop-in for a model.",
      "export runs/first builtin:level1/rms_norm --out kernels"),
     (app, "gradient", "results.dropin.cli:gradient", "Write the gradient of a task as a separate task.",
      "gradient my_task.py --out my_task_gradient.py"),

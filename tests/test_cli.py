@@ -62,7 +62,7 @@ SURFACE = {
     "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {
-        "run", "task", "--out", "--all", "--layer", "--function", "--rename", "--backward", "--name", "--format", "--measure", "--inside", "--where-faster",
+        "run", "task", "--out", "--all", "--layer", "--function", "--rename", "--backward", "--train", "--name", "--format", "--measure", "--inside", "--where-faster",
         "--licence", "--set", "--kernelbench-dir", "--json", "--config",
     },
     "gradient": {"task", "--out", "--forward", "--saved", "--input", "--init", "--set", "--precision", "--kernelbench-dir"},

@@ -6,7 +6,7 @@ there already is not made again, so the same command resumes after a kill.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -36,7 +36,7 @@ from kernelwright.agent.whole_model.report import markdown
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.kernelbench.sources import task_of_text
-from kernelwright.results.dropin.gradient_tasks import gradient_tasks
+from kernelwright.results.dropin.gradient_tasks import TRAINING_ENDS, training_tasks
 from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.formatting import with_bounds
@@ -44,7 +44,6 @@ from kernelwright.results.store.folder import write_atomically
 
 PARTS, TASKS, RUN, PACKAGES, RESULT = "parts.json", "tasks", "run", "packages", "comparison.json"
 PACKAGE, REPORT = "package", "report.md"
-_GRADIENT, _FORWARD = "_gradient.py", "_training.py"
 _LEAST_GAIN = 1.0  # lower bound of a speedup above which a kernel is kept
 
 R = TypeVar("R", bound=Record)
@@ -68,8 +67,24 @@ class ModelOptimization:
         known = self._known(RESULT, ModelResult)
         if known is not None:
             return known
-        parts = self.parts()
-        chosen = [part for part in parts.parts if part.task][: self.most_parts]
+        chosen = self._searched(config, command)
+        return self._whole([self._result(part) for part in chosen])
+
+    def package_of_all(self, config: RunConfig, command: str) -> tuple[Path, list[PartResult]]:
+        """Find kernels and package all that can be, timing nothing; return the package's folder, and each.
+
+        Raises UsageError, MissingPrerequisite, StorageError.
+        """
+        results = [self._packaged(part) for part in self._searched(config, command)]
+        found = [result for result in results if result.package]
+        if not found:
+            why = results[0].reason
+            raise UsageError(f"no kernel of {self.model} can be packaged: {why}", "use another model")
+        return self._written(found), results
+
+    def _searched(self, config: RunConfig, command: str) -> list[ExtractedPart]:
+        """Run the agent on the tasks of the parts that are worth it, and return these."""
+        chosen = [part for part in self.parts().parts if part.task][: self.most_parts]
         if not chosen:
             raise UsageError(
                 f"{self.model} has no part that fusing could make faster",
@@ -78,10 +93,8 @@ class ModelOptimization:
         for part in chosen:
             if part.one_size:
                 self.say(f"{part.name}: a kernel for the first size alone, because {part.one_size}")
-        tasks = [path for part in chosen for path in self._tasks_of(part)]
-        self._search(config, tasks, command)
-        results = [self._result(part) for part in chosen]
-        return self._whole(parts, results)
+        self._search(config, [path for part in chosen for path in self._tasks_of(part)], command)
+        return chosen
 
     def parts(self) -> ModelExtract:
         """Return the model's parts, from the folder if they are there."""
@@ -107,21 +120,17 @@ class ModelOptimization:
     def _tasks_of(self, part: ExtractedPart) -> list[Path]:
         """Return the task of a part; in training also its gradient, and the forward that saves for it."""
         path = self.out / TASKS / part.task
-        gradient, forward = (path.with_name(path.stem + suffix) for suffix in (_GRADIENT, _FORWARD))
-        if self.trains and not gradient.exists():
+        files = [path.with_name(path.stem + end) for end in TRAINING_ENDS]
+        if self.trains and not files[0].exists():
             task = task_of_text(f"file:{path.stem}", path.read_text(encoding="utf-8"))
             try:
-                sources = gradient_tasks(task, "activations")
-            except UsageError:
-                try:
-                    sources = gradient_tasks(task)
-                except UsageError as error:
-                    self.say(f"{part.name}: {error.message}")
-                    return [path]
-            for file, source in zip((forward, gradient), reversed(sources), strict=True):
-                if source:
-                    self._write(file, source)
-        return [path, *(each for each in (gradient, forward) if each.exists())]
+                sources = training_tasks(task)
+            except UsageError as error:
+                self.say(f"{part.name}: {error.message}")
+                return [path]
+            for end in reversed(sources):  # the gradient last, which says that all are there
+                self._write(path.with_name(path.stem + end), sources[end])
+        return [path, *(each for each in files if each.exists())]
 
     def _search(self, config: RunConfig, tasks: Sequence[Path], command: str) -> None:
         """Run the agent on the tasks, or go on with the run in the folder."""
@@ -211,16 +220,15 @@ class ModelOptimization:
             self.say(f"by torch.compile: {error.message}")
             return None
 
-    def _whole(self, parts: ModelExtract, results: Sequence[PartResult]) -> ModelResult:
+    def _whole(self, results: Sequence[PartResult]) -> ModelResult:
         """Write the package of all that is kept, compare the model with it, and write the result."""
         kept = [result for result in results if result.kept]
         comparison = compiled = None
         if kept:
-            by_task = {part.task: part for part in parts.parts}
             self.say("timing the compiled step with all of them")
-            compiled = self._compiled(self._written(kept, by_task))
+            compiled = self._compiled(self._written(kept))
             pays = compiled is not None and compiled.speedup.low > _LEAST_GAIN
-            package = self._written(kept, by_task, () if pays else self._compiled_modes)
+            package = self._written(kept, () if pays else self._compiled_modes)
             self.say("comparing the whole step, eager and compiled")
             comparison = compare(self.model, self.trains, package)
         result = ModelResult(
@@ -240,10 +248,9 @@ class ModelOptimization:
         """Modes of calls in the compiled step; in training some need no gradient."""
         return ("training, compiled", "forward, compiled") if self.trains else ("forward, compiled",)
 
-    def _written(
-        self, kept: Sequence[PartResult], parts: Mapping[str, ExtractedPart], slower: Sequence[str] = ()
-    ) -> Path:
+    def _written(self, kept: Sequence[PartResult], slower: Sequence[str] = ()) -> Path:
         """Write the package of all kernels that are kept; return its folder, that can be imported."""
+        parts = {part.task: part for part in self.parts().parts}
         kernels = [self._kernel(parts[each.task], self._winner(each.task), slower) for each in kept]
         folder = self.out / PACKAGE
         shutil.rmtree(folder, ignore_errors=True)  # of before, or of a run that was interrupted

@@ -58,7 +58,7 @@ def run(rounds: Annotated[int, typer.Option(help="Candidates for each task.")] =
         _output("train_torchtitan", Format.torchtitan),
     ]
     metadata = _metadata(_RUNS / Format.torch)
-    _export(Format.torch, _FASTER, forward, backward, "--inside", _WHOLE, "--where-faster")
+    _export(Format.torch, _FASTER, forward, backward, "--inside", _WHOLE)
     for folder in (forward, *backward.values()):
         for winner in Winner.all_of(folder):
             write_atomically(PUBLISHED / "cpu" / f"{winner.name}.py", winner.candidate.source)
@@ -97,7 +97,7 @@ def _exported(form: Format, forward: Path, backward: Mapping[str, Path]) -> str:
     """Export a package, and return the last line of its own tests."""
     out = _RUNS / form
     how = ("--inside", _WHOLE) if form is Format.torch else ("--no-measure",)
-    _export(form, out, forward, backward, *how)
+    _export(form, out, forward, backward, "--everywhere", *how)
     place = out / "build" / "torch-cpu" if form is Format.hf else out
     tests = f"{sys.executable} -W ignore -m pytest -q -p no:cacheprovider --pyargs {_NAME}".split(" ")
     done = subprocess.run(tests, cwd=place, capture_output=True, text=True, check=False)
@@ -145,7 +145,8 @@ def _page(
         measured = metadata["measured"][kernel["name"]].values()
         cells = (kernel["name"], kernel["provenance"]["speedup"], ways[kernel["name"]])
         rows.append((*cells, *map(_cell, measured)))
-    for what, inside in (("them", metadata["measured_inside"]), ("`--where-faster`", faster)):
+    whole = (("them everywhere", metadata["measured_inside"]), ("them where they are faster", faster))
+    for what, inside in whole:
         whole = inside["the whole"].values()
         rows.append((f"[the Llama](llama.py) with {what}", "", "", *map(_cell, whole)))
     machine = Fingerprint.model_validate(

@@ -1,9 +1,9 @@
-"""`kernelwright export` and `kernelwright gradient`."""
+"""Options of `kernelwright export`, the package that they ask for, and `kernelwright gradient`."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,9 +11,12 @@ from rich.table import Table
 
 from kernelwright.kernelbench.cli import CastTo, Init, Inputs, Json, KernelbenchDir, Overrides, one_task
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.kernelbench.options import Section, command
+from kernelwright.kernelbench.options import Section
 from kernelwright.kernelbench.records import Precision
 from kernelwright.results.dropin.format import UNSTATED, Format
+
+if TYPE_CHECKING:
+    from kernelwright.results.dropin.package import PackagedKernel
 
 
 class SourceOptions(Section):
@@ -40,6 +43,12 @@ class SourceOptions(Section):
         tuple[str, ...],
         typer.Option(help="Run of what `kernelwright gradient` wrote.", metavar="[TASK:]RUN"),
     ] = ()
+    train: Annotated[
+        bool,
+        typer.Option(
+            "--train", help="Run the agent on gradients, too; keep kernels with which training is faster."
+        ),
+    ] = False
     overrides: Overrides = None
     kernelbench_dir: KernelbenchDir = None
 
@@ -59,10 +68,10 @@ class PackageOptions(Section):
     where_faster: Annotated[
         bool,
         typer.Option(
-            "--where-faster",
+            "--where-faster/--everywhere",
             help="Call a kernel only in modes (forward or training, eager or compiled) it was faster in.",
         ),
-    ] = False
+    ] = True
     licence: Annotated[str, typer.Option(metavar="SPDX", help="Licence, such as Apache-2.0.")] = UNSTATED
 
 
@@ -88,19 +97,12 @@ class ExportConfig(Section):
     output: ExportOutputOptions = ExportOutputOptions()
 
 
-@command(ExportConfig)
-def export(config: ExportConfig) -> None:
-    """Package a verified kernel as a drop-in for a model in training.
-
-    The package needs only torch. It checks each call and leaves to the reference what was not verified; its
-    gradients are those of a kernel (--backward), or the reference's. Reports how fast it is, eager and
-    compiled, in its wrapper.
-    """
+def chosen_kernels(source: SourceOptions) -> "list[PackagedKernel]":
+    """Return the kernels that are to be exported. Raises UsageError, StorageError."""
     from kernelwright.results.dropin.layer_names import renamed
-    from kernelwright.results.dropin.package import PackagedKernel, write
+    from kernelwright.results.dropin.package import PackagedKernel
     from kernelwright.results.dropin.winner import Winner
 
-    source, package, measurement = config.source, config.package, config.measurement
     if bool(source.task) == source.every:
         raise UsageError("give a task, or --all", "kernelwright export RUN TASK --out DIR")
     winners = Winner.all_of(source.run) if source.every else [Winner.of(source.run, source.task)]
@@ -109,7 +111,7 @@ def export(config: ExportConfig) -> None:
     functions = _by_kernel(source.function, names, "--function", source.every)
     renames = _by_kernel(source.rename, names, "--rename", source.every)
     runs = _by_kernel(source.backward, names, "--backward", source.every)
-    chosen = [
+    return [
         PackagedKernel(
             named,
             winner,
@@ -119,18 +121,25 @@ def export(config: ExportConfig) -> None:
         )
         for named, winner in zip(names, winners, strict=True)
     ]
+
+
+def write_package(config: ExportConfig, kernels: "Sequence[PackagedKernel]") -> None:
+    """Write the package, and print its summary. Raises UsageError, StorageError."""
+    from kernelwright.results.dropin.package import write
+
+    source, package, measurement = config.source, config.package, config.measurement
     whole = None
     if measurement.inside:
         whole = one_task(measurement.inside, source.overrides, Precision.task, source.kernelbench_dir)
     metadata = write(
-        chosen,
+        kernels,
         package.out,
-        package.name or (names[0] if len(names) == 1 else "drop_in"),
+        package.name or (kernels[0].name if len(kernels) == 1 else "drop_in"),
         package.format,
         measurement.measure,
         whole,
         package.licence,
-        package.where_faster,
+        package.where_faster and measurement.measure,
     )
     if config.output.as_json:
         print(json.dumps({"schema": 1, "folder": str(package.out), "metadata": metadata}))

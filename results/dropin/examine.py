@@ -75,7 +75,8 @@ def examined(
     made = ["output"] if len(outputs) == 1 else [f"output_{place}" for place in range(len(outputs))]
     made = [unlike(name, called) for name in made]
     differentiated = _differentiated(task, model, dict(zip(taken, inputs, strict=True)), names)
-    found, why = [], "none is wanted"
+    found: list[Gradient] = []
+    why = "none is wanted"
     if trained and differentiated:
         found, why = _gradients(model, inputs, names, called, made, differentiated)
     examined = Examined(

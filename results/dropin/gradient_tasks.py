@@ -13,6 +13,7 @@ from kernelwright.kernelbench.sources.sizes import workload_text
 from kernelwright.results.dropin.apart import examined_apart
 from kernelwright.results.dropin.templating import template
 
+TRAINING_ENDS = ("_gradient.py", "_training.py")  # of the names of files, after the task's
 NOTES = {
     "recompute": "what of the forward it needs it computes again",
     "saved": "outputs of the forward are given, not computed again",
@@ -44,6 +45,19 @@ def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
     texts = gradient_source(task, examined, gradient), forward_source(task, examined, gradient)
     sizes = f"\n\n{workload_text(task.workload)}\n" if examined.limits else ""
     return texts[0] + sizes, texts[1] and texts[1] + sizes
+
+
+def training_tasks(task: Task) -> dict[str, str]:
+    """Return the sources of the tasks whose kernels training needs beside the forward's, by names' ends.
+
+    The gradient, and where that takes products or sums of the forward, a forward that saves them. Raises
+    UsageError if the task has no gradient that can be traced.
+    """
+    try:
+        gradient, forward = gradient_tasks(task, "activations")
+    except UsageError:
+        gradient, forward = gradient_tasks(task, "saved")
+    return {end: text for end, text in zip(TRAINING_ENDS, (gradient, forward), strict=True) if text}
 
 
 def best(examined: Any, way: str) -> Mapping[str, Any]:

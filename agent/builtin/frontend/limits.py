@@ -4,9 +4,11 @@
 3000. `x + self.table[:x.shape[1]]` has it note how long the table is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
@@ -18,9 +20,10 @@ from kernelwright.kernelbench.free_sizes.size import Limits
 def limits_of(
     model: nn.Module, inputs: Sequence[Any], arguments: Sequence[str], free: Mapping[str, Mapping[int, str]]
 ) -> Limits:
-    """Return the least and the most of free sizes that have any; `free`: their names, by argument and axis.
+    """Return the least and the most of free sizes that have any.
 
-    Raises Untraceable where a forward does otherwise for sizes that are no range.
+    `free`: lengths as polynomials of their names, "batch_size * 4", by argument and axis. Raises Untraceable
+    where a forward does otherwise for sizes that are no range.
     """
     automatic: Any = Dim.AUTO
     shapes = [dict.fromkeys(free.get(name, ()), automatic) or None for name in arguments]
@@ -30,18 +33,21 @@ def limits_of(
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Untraceable(f"torch.export, of free sizes: {reason}") from error
-    names: dict[Any, str] = {}
+    lengths: dict[Any, Any] = {}  # of torch's symbols, in names of sizes
     guards: dict[Any, None] = {}
     for name, value in zip(arguments, _values(exported), strict=True):
         for axis, size in free.get(name, {}).items():
             length = value.shape[axis]
             if isinstance(length, int):
                 raise Untraceable(f"forward does something else where {size} is not {length}")
-            names |= dict.fromkeys((length.node.expr, length.node._expr), size)
+            meant = _polynomial(size)
+            lengths |= {each: meant for each in (length.node.expr, length.node._expr) if each.is_Symbol}
             guards |= dict.fromkeys(guard.expr for guard in length.node.shape_env.guards)
     found: dict[str, tuple[int, int | None]] = {}
-    for guard in guards:
-        size, least, most = _range(guard, names)
+    names = {symbol for meant in lengths.values() for symbol in meant.free_symbols}
+    meant_guards = (guard.subs(lengths) for guard in guards)
+    for each in (part for guard in meant_guards for part in sympy.And.make_args(guard)):
+        size, least, most = _range(each, names)
         if size:
             known = found.get(size, (1, None))
             mosts = [end for end in (most, known[1]) if end is not None]
@@ -57,12 +63,23 @@ def _values(exported: ExportedProgram) -> Iterator[Any]:
             yield node.meta.get("val")
 
 
-def _range(guard: Any, names: Mapping[Any, str]) -> tuple[str, int, int | None]:
+def _polynomial(text: str) -> Any:
+    """Return the length that a text says, of symbols for the names in it."""
+    names = re.findall(r"[^\W\d]\w*", text)
+    symbols = {name: sympy.Symbol(name, integer=True, positive=True) for name in names}
+    return eval(text, {"__builtins__": {}}, symbols)
+
+
+def _range(guard: Any, names: Collection[Any]) -> tuple[str, int, int | None]:
     """Return the size that an assumption is of, its least and its most; no size where it says nothing.
 
     Equal lengths of several inputs say nothing new, and neither does a size that is not 1: then nothing is
     broadcast.
     """
+    if guard == True:  # noqa: E712 - sympy's own
+        return "", 1, None
+    if not isinstance(guard, sympy.core.relational.Relational):
+        raise Untraceable(f"forward does something else unless {guard}")
     one, other = guard.args
     kind = guard.rel_op
     if kind == "==" and one.is_Symbol and other.is_Symbol:
@@ -72,7 +89,7 @@ def _range(guard: Any, names: Mapping[Any, str]) -> tuple[str, int, int | None]:
     if other.is_Symbol and one.is_Integer:
         one, other, kind = other, one, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(kind, kind)
     if one in names and other.is_Integer and kind in ("<", "<="):
-        return names[one], 1, int(other) - (kind == "<")
+        return one.name, 1, int(other) - (kind == "<")
     if one in names and other.is_Integer and kind in (">", ">="):
-        return names[one], int(other) + (kind == ">"), None
+        return one.name, int(other) + (kind == ">"), None
     raise Untraceable(f"forward does something else unless {guard}")

@@ -55,7 +55,7 @@ class Tracer(Protocol):
         ...
 
     def limits(self, sizes: Mapping[str, int], free: Mapping[str, Mapping[int, str]]) -> Limits:
-        """Return the limits of free sizes, named by argument and axis, as `sizes` does not show them."""
+        """Return the limits of free sizes, which `sizes` does not show; `free`: see `frontend.limits`."""
         ...
 
 
@@ -74,14 +74,16 @@ def trace_free(tracer: Tracer, sizes: Mapping[str, int], reserved: Set[str] = fr
     graphs = [own if point == sizes else tracer.graph(point) for point in grid.points]
     graph = unified(graphs, grid.named(names))
     axes: dict[str, dict[int, str]] = {}
+    read: set[str] = set()  # sizes that are the length of an axis
     for item in graph.inputs:
         if item.kind != "user" and is_free(*item.meta.shape):
             raise Untraceable(f"the shape of {item.target} depends on the free sizes")
         for axis, size in enumerate(item.meta.shape):
-            if isinstance(size, FreeSize) and repr(size).isidentifier():
+            if isinstance(size, FreeSize):
+                read.add(repr(size))
                 axes.setdefault(item.target, {})[item.order[axis] if item.order else axis] = repr(size)
     for name, text in names.items():
-        if not any(text in lengths.values() for lengths in axes.values()):
+        if text not in read:
             raise Untraceable(f"{name} is not the length of an axis of an input")
     ranges = Ranges.of(tracer.limits(grid.low, axes))
     for name, size in sizes.items():

@@ -104,6 +104,18 @@ def test_no_rows_are_an_empty_result(tmp_path: Path) -> None:
         assert model(torch.randn(0, 96)).shape == (0, 96)
 
 
+def test_equal_lengths_of_inputs_that_are_broadcast_are_no_limit(tmp_path: Path) -> None:
+    """Of which torch notes that they are equal, or that one is 1; and a product of sizes is a length, too."""
+    text = free_source(
+        "return torch.baddbmm(z, x, y).relu(), w.view(x.shape[0], 4, 16) * 2",
+        "torch.randn(batch, 4, 32), torch.randn(batch, 32, 16), torch.randn(batch, 4, 16), torch.randn(batch * 4, 16)",
+        arguments="x, y, z, w",
+        batch=8,
+    )
+    assert free_graph(text, batch=8).limits == {}
+    hold(free_kernels(text, batch=8), text, tmp_path, {"batch": 5}, {"batch": 1})
+
+
 def test_sizes_that_a_table_ends_at_are_limits(tmp_path: Path) -> None:
     text = free_source(
         "return x + self.table[:x.shape[1]]",
