@@ -75,4 +75,6 @@ def serve(channel: Channel) -> None:
         channel.send_json({"found": found})
     except Exception as error:  # noqa: BLE001 - task code may raise anything
         text = f"{type(error).__name__}: {error}"[:2000]
-        channel.send_json({"untraceable": isinstance(error, Untraceable), "error": text})
+        traced_before = message["do"] == "limits"  # so it is not the task's fault
+        untraceable = traced_before or isinstance(error, Untraceable)
+        channel.send_json({"untraceable": untraceable, "error": text})
