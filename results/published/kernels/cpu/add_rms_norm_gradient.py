@@ -1,20 +1,20 @@
-"""2 fused kernels in C++ with OpenMP, built for one set of shapes.
+"""2 fused kernels in C++ with OpenMP, built for any batch_size and tokens.
 
 - `pow_sum_div_add_rows`: pow, sum, div, add, rsqrt, mul
 - `mul_sum_rows`: mul, sum
 
 Nothing is left to torch.
-Schedule: fuse=all, vector=256, unroll=off; each kernel names its own.
+Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
 """
 
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
-#pragma GCC target("prefer-vector-width=256")
+#pragma GCC target("prefer-vector-width=512")
 #endif
 #include <algorithm>
 #include <cmath>
@@ -22,22 +22,26 @@ SOURCE = r"""
 
 static inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }
 
-// 1024 rows of 256; 2 passes over each.
-// Schedule: keep=off, block=256, streaming=off, prefetch=on.
+// batch_size * tokens rows of 256; 2 passes over each.
+// Schedule: keep=on, block=256, streaming=off, prefetch=on.
 extern "C" void pow_sum_div_add_rows(
     const float* output_1,
     const float* grad_output_0,
     const float* weight,
     const float* grad_output_1,
     float* rsqrt_out,
-    float* add_2_out) {
-    constexpr int64_t ROWS = 1024, COLUMNS = 256;
-    #pragma omp parallel for schedule(static)
+    float* add_2_out,
+    int64_t batch_size,
+    int64_t tokens) {
+    const int64_t ROWS = batch_size * tokens;
+    constexpr int64_t COLUMNS = 256;
+    #pragma omp parallel for schedule(static) if (batch_size * tokens * 256 >= 10922)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* output_1_row = output_1 + row * COLUMNS;
         const float* grad_output_0_row = grad_output_0 + row * COLUMNS;
         const float* grad_output_1_row = grad_output_1 + row * COLUMNS;
         float* add_2_out_row = add_2_out + row * COLUMNS;
+        alignas(64) float mul_1_kept[COLUMNS];
         float sum_1 = 0.0f;
         float sum_3 = 0.0f;
         #pragma omp simd reduction(+ : sum_1) reduction(+ : sum_3)
@@ -45,6 +49,7 @@ extern "C" void pow_sum_div_add_rows(
             const float pow_1 = output_1_row[i] * output_1_row[i];
             const float mul_1 = grad_output_0_row[i] * weight[i];
             const float mul_3 = mul_1 * output_1_row[i];
+            mul_1_kept[i] = mul_1;
             sum_1 = sum_1 + pow_1;
             sum_3 = sum_3 + mul_3;
         }
@@ -63,7 +68,7 @@ extern "C" void pow_sum_div_add_rows(
         }
         #pragma omp simd
         for (int64_t i = 0; i < COLUMNS; ++i) {
-            const float mul_1 = grad_output_0_row[i] * weight[i];
+            const float mul_1 = mul_1_kept[i];
             const float mul_4 = mul_1 * rsqrt;
             const float add_1 = grad_output_1_row[i] + mul_4;
             const float div_1 = mul_6 / 256.0f;
@@ -76,13 +81,15 @@ extern "C" void pow_sum_div_add_rows(
     }
 }
 
-// 256 columns of 1024, neighbours side by side; 1 pass over each.
+// 256 columns of batch_size * tokens, neighbours side by side; 1 pass over each.
 // Schedule: parts=on, block=256.
 extern "C" void mul_sum_rows(
     const float* output_1,
     const float* rsqrt,
     const float* grad_output_0,
-    float* sum_2_out) {
+    float* sum_2_out,
+    int64_t batch_size,
+    int64_t tokens) {
     constexpr int64_t WIDTH = 256, BLOCK = 256;
     constexpr int64_t BLOCKS = (WIDTH + BLOCK - 1) / BLOCK;
     constexpr int64_t ROWS = 1 * BLOCKS;
@@ -101,7 +108,7 @@ extern "C" void mul_sum_rows(
             alignas(64) double sum_2_part_total[BLOCK];
             for (int64_t i = 0; i < n; ++i) sum_2_part_total[i] = 0.0;
             for (int64_t i = 0; i < n; ++i) sum_2_part[i] = 0.0f;
-            for (int64_t j = part * 1024 / PARTS; j < (part + 1) * 1024 / PARTS; ++j) {
+            for (int64_t j = part * (batch_size * tokens) / PARTS; j < (part + 1) * (batch_size * tokens) / PARTS; ++j) {
                 const float rsqrt_j = rsqrt[j];
                 #pragma omp simd
                 for (int64_t i = 0; i < n; ++i) {
@@ -140,15 +147,14 @@ extern "C" void mul_sum_rows(
 
 lib = jit.compile_cpp(SOURCE)
 
-GRAD_OUTPUT_0_SHAPE = (8, 128, 256)
-GRAD_OUTPUT_1_SHAPE = (8, 128, 256)
+GRAD_OUTPUT_0_SHAPE = ("batch_size", "tokens", 256)
 WEIGHT_SHAPE = (256,)
-OUTPUT_1_SHAPE = (8, 128, 256)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -158,13 +164,14 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, grad_output_0, grad_output_1, weight, output_1):
         grad_output_0 = checked("grad_output_0", grad_output_0, GRAD_OUTPUT_0_SHAPE, torch.float32)
-        grad_output_1 = checked("grad_output_1", grad_output_1, GRAD_OUTPUT_1_SHAPE, torch.float32)
+        batch_size, tokens = grad_output_0.shape[0], grad_output_0.shape[1]
+        grad_output_1 = checked("grad_output_1", grad_output_1, (batch_size, tokens, 256), torch.float32)
         weight = checked("weight", weight, WEIGHT_SHAPE, torch.float32)
-        output_1 = checked("output_1", output_1, OUTPUT_1_SHAPE, torch.float32)
-        rsqrt = torch.empty((8, 128, 1))
-        add_2 = torch.empty((8, 128, 256))
-        lib.pow_sum_div_add_rows(output_1, grad_output_0, weight, grad_output_1, rsqrt, add_2)
-        sum_2 = torch.empty((1, 1, 256))
-        lib.mul_sum_rows(output_1, rsqrt, grad_output_0, sum_2)
+        output_1 = checked("output_1", output_1, (batch_size, tokens, 256), torch.float32)
+        rsqrt = torch.empty((batch_size, tokens, 1), dtype=torch.float32, device="cpu")
+        add_2 = torch.empty((batch_size, tokens, 256), dtype=torch.float32, device="cpu")
+        lib.pow_sum_div_add_rows(output_1, grad_output_0, weight, grad_output_1, rsqrt, add_2, batch_size, tokens)
+        sum_2 = torch.empty((1, 1, 256), dtype=torch.float32, device="cpu")
+        lib.mul_sum_rows(output_1, rsqrt, grad_output_0, sum_2, batch_size, tokens)
         view = sum_2.view((256,))
         return add_2, add_2, view

@@ -1,29 +1,27 @@
-"""14 fused kernels in C++ with OpenMP, built for one set of shapes.
+"""13 fused kernels in C++ with OpenMP, built for any batch_size.
 
-- `cumsum_exp_rows`: cumsum, exp
 - `sub_kernel`: sub, le
-- `eq_kernel`: eq
+- `cumsum_exp_rows`: cumsum, exp
+- `sub_exp`: sub, exp
 - `mul_sum_rows`: mul, sum
 - `exp_mul_sum_add_rows`: exp, mul, sum, add
 - `sub_exp_mul_neg_rows`: sub, where, exp, mul, neg, sum
 - `add_kernel`: add
-- `sub_exp`: sub, exp
 - `mul_add`: copy, mul, add
-- `mul_sum_neg_add_rows`: mul, sum, where, neg, add
+- `mul_sum_neg_add_rows`: mul, sum, neg, add
 - `sum_rows`: sum
 - `add_sum_rows`: add, sum
 - `cumsum_rows`: cumsum
 - `copy_kernel`: copy
-- `cumsum_exp_rows_and_2_more`: launches cumsum_exp_rows, sub_kernel, eq_kernel
 
-Left to torch: arange, contiguous, bmm, slice_scatter.
+Left to torch: arange, contiguous, bmm, cat.
 Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
 """
 
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
@@ -116,10 +114,28 @@ static inline void turn_f32(const float* x, int64_t stride, float* y, int64_t wi
         for (int64_t j = i < along ? down : 0; j < rows; ++j) y[j * width + i] = x[i * stride + j];
 }
 
-// 32 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=1.
-static void cumsum_exp_rows(const float* gate, float* cumsum_out, float* exp_1_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 64;
+// 64 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
+extern "C" void sub_kernel(const int64_t* arange, uint8_t* le_out) {
+    constexpr int64_t ROWS = 64, COLUMNS = 64;
+    for (int64_t row = 0; row < ROWS; ++row) {
+        const int64_t arange_value = arange[row];
+        uint8_t* le_out_row = le_out + row * COLUMNS;
+        #pragma omp simd
+        for (int64_t i = 0; i < COLUMNS; ++i) {
+            const int64_t sub_1 = arange[i] - arange_value;
+            const bool le = sub_1 <= 0;
+            le_out_row[i] = le;
+        }
+    }
+}
+
+// batch_size * 4 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
+extern "C" void cumsum_exp_rows(const float* gate, float* cumsum_out, float* exp_1_out, int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 256 >= 10922)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* gate_row = gate + row * COLUMNS;
         float* cumsum_out_row = cumsum_out + row * COLUMNS;
@@ -137,49 +153,41 @@ static void cumsum_exp_rows(const float* gate, float* cumsum_out, float* exp_1_o
     }
 }
 
-// 64 rows of 64; 1 pass over each.
+// batch_size * 4 rows of 64; 1 pass over each.
 // Schedule: streaming=off.
-static void sub_kernel(const int64_t* arange, uint8_t* le_out) {
-    constexpr int64_t ROWS = 64, COLUMNS = 64;
+extern "C" void sub_exp(
+    const float* cumsum_contiguous,
+    const float* cumsum,
+    float* exp_2_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 256 >= 10922)
     for (int64_t row = 0; row < ROWS; ++row) {
-        const int64_t arange_value = arange[row];
-        uint8_t* le_out_row = le_out + row * COLUMNS;
+        const float cumsum_contiguous_value = cumsum_contiguous[row];
+        const float* cumsum_row = cumsum + row * COLUMNS;
+        float* exp_2_out_row = exp_2_out + row * COLUMNS;
         #pragma omp simd
         for (int64_t i = 0; i < COLUMNS; ++i) {
-            const int64_t sub_1 = arange[i] - arange_value;
-            const bool le = sub_1 <= 0;
-            le_out_row[i] = le;
+            const float sub_3 = cumsum_contiguous_value - cumsum_row[i];
+            const float exp_2 = exp_f32(sub_3);
+            exp_2_out_row[i] = exp_2;
         }
     }
 }
 
-// 64 elements in blocks; 1 pass over each.
-// Schedule: streaming=off, prefetch=off.
-static void eq_kernel(const int64_t* arange, uint8_t* eq_out) {
-    constexpr int64_t NUMEL = 64, BLOCK = 64;
-    constexpr int64_t ROWS = NUMEL / BLOCK;
-    for (int64_t row = 0; row < ROWS; ++row) {
-        const int64_t first = row * BLOCK;
-        const int64_t* arange_row = arange + first;
-        uint8_t* eq_out_row = eq_out + first;
-        #pragma omp simd
-        for (int64_t i = 0; i < BLOCK; ++i) {
-            const bool eq = arange_row[i] == 63;
-            eq_out_row[i] = eq;
-        }
-    }
-}
-
-// 2048 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=all.
+// batch_size * 256 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
 extern "C" void mul_sum_rows(
     const float* grad_output_0,
     const float* exp_1,
     const float* saved_1,
     float* mul_8_out,
-    float* mul_10_out) {
-    constexpr int64_t ROWS = 2048, COLUMNS = 64;
-    #pragma omp parallel for schedule(static)
+    float* mul_10_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 256;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* grad_output_0_row = grad_output_0 + row * COLUMNS;
         const float exp_1_value = exp_1[row];
@@ -198,17 +206,19 @@ extern "C" void mul_sum_rows(
     }
 }
 
-// 32 rows of 4096; 1 pass over each.
-// Schedule: block=4096, streaming=off, prefetch=on, threads=all.
+// batch_size * 4 rows of 4096; 1 pass over each.
+// Schedule: block=4096, streaming=off, prefetch=on.
 extern "C" void exp_mul_sum_add_rows(
     const float* cumsum_contiguous,
     const float* grad_output_1,
     const float* state,
     const float* bmm_2,
     float* mul_6_out,
-    float* add_2_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 4096;
-    #pragma omp parallel for schedule(static)
+    float* add_2_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 4096;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float cumsum_contiguous_value = cumsum_contiguous[row];
         const float* grad_output_1_row = grad_output_1 + row * COLUMNS;
@@ -242,7 +252,7 @@ extern "C" void exp_mul_sum_add_rows(
     }
 }
 
-// 2048 columns of 64, neighbours side by side; 1 pass over each.
+// batch_size * 256 columns of 64, neighbours side by side; 1 pass over each.
 // Schedule: streaming=off.
 extern "C" void sub_exp_mul_neg_rows(
     const float* cumsum,
@@ -251,12 +261,13 @@ extern "C" void sub_exp_mul_neg_rows(
     const float* bmm_5,
     float* mul_out,
     float* mul_12_out,
-    float* where_4_out,
-    float* sum_6_out) {
+    float* where_3_out,
+    float* sum_6_out,
+    int64_t batch_size) {
     constexpr int64_t WIDTH = 64, BLOCK = 64;
     constexpr int64_t BLOCKS = (WIDTH + BLOCK - 1) / BLOCK;
-    constexpr int64_t ROWS = 32 * BLOCKS;
-    #pragma omp parallel for schedule(static)
+    const int64_t ROWS = (batch_size * 4) * BLOCKS;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 6553)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t outer = row / BLOCKS;
         const int64_t first = row % BLOCKS * BLOCK;
@@ -268,7 +279,7 @@ extern "C" void sub_exp_mul_neg_rows(
         const float* bmm_5_row = bmm_5 + outer * 4096 + first;
         float* mul_out_row = mul_out + outer * 4096 + first;
         float* mul_12_out_row = mul_12_out + outer * 4096 + first;
-        float* where_4_out_row = where_4_out + outer * 4096 + first;
+        float* where_3_out_row = where_3_out + outer * 4096 + first;
         float* sum_6_out_row = sum_6_out + outer * 64 + first;
         alignas(64) float sum_6[BLOCK];
         for (int64_t i = 0; i < n; ++i) sum_6[i] = 0.0f;
@@ -283,14 +294,14 @@ extern "C" void sub_exp_mul_neg_rows(
                 const float mul = saved_0_row[j * 64 + i] * where_1;
                 const float mul_11 = bmm_5_row[j * 64 + i] * saved_0_row[j * 64 + i];
                 const float mul_12 = bmm_5_row[j * 64 + i] * where_1;
-                const float where_3 = where_f32((le_row[j * 64 + i] != 0), mul_11, 0.0f);
-                const float mul_13 = where_3 * exp;
-                const float where_4 = where_f32((le_row[j * 64 + i] != 0), mul_13, 0.0f);
-                const float neg_1 = -where_4;
+                const float where_2 = where_f32((le_row[j * 64 + i] != 0), mul_11, 0.0f);
+                const float mul_13 = where_2 * exp;
+                const float where_3 = where_f32((le_row[j * 64 + i] != 0), mul_13, 0.0f);
+                const float neg_1 = -where_3;
                 sum_6[i] = sum_6[i] + neg_1;
                 mul_out_row[j * 64 + i] = mul;
                 mul_12_out_row[j * 64 + i] = mul_12;
-                where_4_out_row[j * 64 + i] = where_4;
+                where_3_out_row[j * 64 + i] = where_3;
             }
         }
         #pragma omp simd
@@ -300,12 +311,13 @@ extern "C" void sub_exp_mul_neg_rows(
     }
 }
 
-// 131072 elements in blocks; 1 pass over each.
-// Schedule: block=256, streaming=off, prefetch=off, threads=all.
-extern "C" void add_kernel(const float* bmm_3, const float* bmm_7, float* add_5_out) {
-    constexpr int64_t NUMEL = 131072, BLOCK = 256;
-    constexpr int64_t ROWS = NUMEL / BLOCK;
-    #pragma omp parallel for schedule(static)
+// batch_size * 16384 elements in blocks; 1 pass over each.
+// Schedule: block=256, streaming=off, prefetch=off.
+extern "C" void add_kernel(const float* bmm_3, const float* bmm_7, float* add_5_out, int64_t batch_size) {
+    const int64_t NUMEL = batch_size * 16384;
+    constexpr int64_t BLOCK = 256;
+    const int64_t ROWS = NUMEL / BLOCK;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
         const float* bmm_3_row = bmm_3 + first;
@@ -319,35 +331,19 @@ extern "C" void add_kernel(const float* bmm_3, const float* bmm_7, float* add_5_
     }
 }
 
-// 32 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=1.
-extern "C" void sub_exp(const float* cumsum_contiguous, const float* cumsum, float* exp_2_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 64;
-    for (int64_t row = 0; row < ROWS; ++row) {
-        const float cumsum_contiguous_value = cumsum_contiguous[row];
-        const float* cumsum_row = cumsum + row * COLUMNS;
-        float* exp_2_out_row = exp_2_out + row * COLUMNS;
-        #pragma omp simd
-        for (int64_t i = 0; i < COLUMNS; ++i) {
-            const float sub_3 = cumsum_contiguous_value - cumsum_row[i];
-            const float exp_2 = exp_f32(sub_3);
-            exp_2_out_row[i] = exp_2;
-        }
-    }
-}
-
-// 131072 elements in tiles, in which axes change places; 1 pass over each.
-// Schedule: streaming=off, threads=all.
+// batch_size * 16384 elements in tiles, in which axes change places; 1 pass over each.
+// Schedule: streaming=off.
 extern "C" void mul_add(
     const float* bmm_1,
     const float* exp_2,
     const float* bmm_6,
     float* bmm_1_contiguous_out,
-    float* add_6_out) {
+    float* add_6_out,
+    int64_t batch_size) {
     constexpr int64_t ROWS = 64, COLUMNS = 64, TILE = 64, BLOCK = 64;
     constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;
-    #pragma omp parallel for schedule(static)
-    for (int64_t tile = 0; tile < 32 * DOWN * ALONG; ++tile) {
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
+    for (int64_t tile = 0; tile < (batch_size * 4) * DOWN * ALONG; ++tile) {
         const int64_t outer = tile / (DOWN * ALONG);
         const int64_t first = tile / DOWN % ALONG * BLOCK, top = tile % DOWN * TILE;
         const float* bmm_1_corner = bmm_1 + outer * 4096 + top + first * 64;
@@ -373,27 +369,26 @@ extern "C" void mul_add(
     }
 }
 
-// 2048 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=all.
+// batch_size * 256 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
 extern "C" void mul_sum_neg_add_rows(
     const float* exp_2,
     const float* key,
     const float* bmm_1_contiguous,
-    const uint8_t* eq,
-    const float* mul_6,
+    const float* cat,
     float* mul_1_out,
     float* mul_7_out,
-    float* add_out) {
-    constexpr int64_t ROWS = 2048, COLUMNS = 64;
-    #pragma omp parallel for schedule(static)
+    float* add_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 256;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float exp_2_value = exp_2[row];
         const float* key_row = key + row * COLUMNS;
         const float* bmm_1_contiguous_row = bmm_1_contiguous + row * COLUMNS;
-        const bool eq_value = (eq[row % 64] != 0);
-        const float mul_6_value = mul_6[row / 64];
+        const float cat_value = cat[row];
         float* mul_1_out_row = mul_1_out + row * COLUMNS;
-        const float where_2 = where_f32(eq_value, mul_6_value, 0.0f);
         float sum_1 = 0.0f;
         #pragma omp simd reduction(+ : sum_1)
         for (int64_t i = 0; i < COLUMNS; ++i) {
@@ -404,15 +399,17 @@ extern "C" void mul_sum_neg_add_rows(
         }
         const float mul_7 = sum_1 * exp_2_value;
         const float neg = -mul_7;
-        const float add = where_2 + neg;
+        const float add = cat_value + neg;
         mul_7_out[row] = mul_7;
         add_out[row] = add;
     }
 }
 
-// 32 rows of 64; 1 pass over each.
-extern "C" void sum_rows(const float* mul_7, float* sum_3_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 64;
+// batch_size * 4 rows of 64; 1 pass over each.
+extern "C" void sum_rows(const float* mul_7, float* sum_3_out, int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 256 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* mul_7_row = mul_7 + row * COLUMNS;
         float sum_3 = 0.0f;
@@ -424,40 +421,43 @@ extern "C" void sum_rows(const float* mul_7, float* sum_3_out) {
     }
 }
 
-// 2048 rows of 64; 1 pass over each.
-// Schedule: threads=all.
+// batch_size * 256 rows of 64; 1 pass over each.
 extern "C" void add_sum_rows(
     const float* add,
-    const float* slice_scatter,
+    const float* cat_1,
     const float* mul_10,
-    const float* where_4,
+    const float* where_3,
     const float* sum_6,
-    float* add_8_out) {
-    constexpr int64_t ROWS = 2048, COLUMNS = 64;
-    #pragma omp parallel for schedule(static)
+    float* add_8_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 256;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float add_value = add[row];
-        const float slice_scatter_value = slice_scatter[row];
+        const float cat_1_value = cat_1[row];
         const float mul_10_value = mul_10[row];
-        const float* where_4_row = where_4 + row * COLUMNS;
+        const float* where_3_row = where_3 + row * COLUMNS;
         const float sum_6_value = sum_6[row];
-        const float add_1 = add_value + slice_scatter_value;
+        const float add_1 = add_value + cat_1_value;
         const float add_3 = add_1 + mul_10_value;
         const float add_7 = add_3 + sum_6_value;
         float sum_5 = 0.0f;
         #pragma omp simd reduction(+ : sum_5)
         for (int64_t i = 0; i < COLUMNS; ++i) {
-            sum_5 = sum_5 + where_4_row[i];
+            sum_5 = sum_5 + where_3_row[i];
         }
         const float add_8 = add_7 + sum_5;
         add_8_out[row] = add_8;
     }
 }
 
-// 32 rows of 64; 1 pass over each.
+// batch_size * 4 rows of 64; 1 pass over each.
 // Schedule: streaming=off.
-extern "C" void cumsum_rows(const float* add_8, float* cumsum_1_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 64;
+extern "C" void cumsum_rows(const float* add_8, float* cumsum_1_out, int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 256 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* add_8_row = add_8 + row * COLUMNS + 63;
         float* cumsum_1_out_row = cumsum_1_out + row * COLUMNS;
@@ -472,10 +472,12 @@ extern "C" void cumsum_rows(const float* add_8, float* cumsum_1_out) {
     }
 }
 
-// 32 rows of 64; 1 pass over each.
+// batch_size * 4 rows of 64; 1 pass over each.
 // Schedule: streaming=off.
-extern "C" void copy_kernel(const float* cumsum_1, float* cumsum_1_contiguous_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 64;
+extern "C" void copy_kernel(const float* cumsum_1, float* cumsum_1_contiguous_out, int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 256 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* cumsum_1_row = cumsum_1 + row * COLUMNS + 63;
         float* cumsum_1_contiguous_out_row = cumsum_1_contiguous_out + row * COLUMNS;
@@ -486,38 +488,17 @@ extern "C" void copy_kernel(const float* cumsum_1, float* cumsum_1_contiguous_ou
         }
     }
 }
-
-// Small kernels side by side.
-extern "C" void cumsum_exp_rows_and_2_more(
-    const float* gate,
-    float* cumsum_out,
-    float* exp_1_out,
-    const int64_t* arange,
-    uint8_t* le_out,
-    const int64_t* arange_2,
-    uint8_t* eq_out) {
-    cumsum_exp_rows(gate, cumsum_out, exp_1_out);
-    sub_kernel(arange, le_out);
-    eq_kernel(arange_2, eq_out);
-}
 """
 
 lib = jit.compile_cpp(SOURCE)
 
-GRAD_OUTPUT_0_SHAPE = (8, 4, 64, 64)
-GRAD_OUTPUT_1_SHAPE = (8, 4, 64, 64)
-QUERY_SHAPE = (8, 4, 64, 64)
-KEY_SHAPE = (8, 4, 64, 64)
-VALUE_SHAPE = (8, 4, 64, 64)
-GATE_SHAPE = (8, 4, 64)
-STATE_SHAPE = (8, 4, 64, 64)
-SAVED_0_SHAPE = (32, 64, 64)
-SAVED_1_SHAPE = (32, 64, 64)
+GRAD_OUTPUT_0_SHAPE = ("batch_size", 4, 64, 64)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -527,84 +508,87 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, grad_output_0, grad_output_1, query, key, value, gate, state, saved_0, saved_1):
         grad_output_0 = checked("grad_output_0", grad_output_0, GRAD_OUTPUT_0_SHAPE, torch.float32)
-        grad_output_1 = checked("grad_output_1", grad_output_1, GRAD_OUTPUT_1_SHAPE, torch.float32)
-        query = checked("query", query, QUERY_SHAPE, torch.float32)
-        key = checked("key", key, KEY_SHAPE, torch.float32)
-        value = checked("value", value, VALUE_SHAPE, torch.float32)
-        gate = checked("gate", gate, GATE_SHAPE, torch.float32)
-        state = checked("state", state, STATE_SHAPE, torch.float32)
-        saved_0 = checked("saved_0", saved_0, SAVED_0_SHAPE, torch.float32)
-        saved_1 = checked("saved_1", saved_1, SAVED_1_SHAPE, torch.float32)
-        arange = torch.ops.aten.arange.start_step(0, 64)
-        cumsum = torch.empty((8, 4, 64))
-        exp_1 = torch.empty((8, 4, 64))
-        le = torch.empty((64, 64), dtype=torch.bool)
-        eq = torch.empty((1, 1, 64), dtype=torch.bool)
-        lib.cumsum_exp_rows_and_2_more(gate, cumsum, exp_1, arange, le, arange, eq)
+        batch_size = grad_output_0.shape[0]
+        grad_output_1 = checked("grad_output_1", grad_output_1, (batch_size, 4, 64, 64), torch.float32)
+        query = checked("query", query, (batch_size, 4, 64, 64), torch.float32)
+        key = checked("key", key, (batch_size, 4, 64, 64), torch.float32)
+        value = checked("value", value, (batch_size, 4, 64, 64), torch.float32)
+        gate = checked("gate", gate, (batch_size, 4, 64), torch.float32)
+        state = checked("state", state, (batch_size, 4, 64, 64), torch.float32)
+        saved_0 = checked("saved_0", saved_0, (batch_size * 4, 64, 64), torch.float32)
+        saved_1 = checked("saved_1", saved_1, (batch_size * 4, 64, 64), torch.float32)
+        arange = torch.ops.aten.arange.start_step(0, 64, dtype=torch.int64, device="cpu")
+        le = torch.empty((64, 64), dtype=torch.bool, device="cpu")
+        lib.sub_kernel(arange, le)
+        cumsum = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        exp_1 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.cumsum_exp_rows(gate, cumsum, exp_1, batch_size)
         slice_1 = torch.ops.aten.slice.Tensor(cumsum, 2, -1, 9223372036854775807)
         cumsum_contiguous = slice_1.contiguous()
+        exp_2 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.sub_exp(cumsum_contiguous, cumsum, exp_2, batch_size)
         select = cumsum.select(2, -1)
         cumsum_contiguous_ = select.contiguous()
-        view_10 = grad_output_1.reshape(32, 64, 64)
-        expand_3 = value.expand([8, 4, 64, 64])
-        view_4 = expand_3.reshape(32, 64, 64)
+        view_10 = grad_output_1.reshape(batch_size * 4, 64, 64)
+        expand_3 = value.expand([batch_size, 4, 64, 64])
+        view_4 = expand_3.reshape(batch_size * 4, 64, 64)
         permute_3 = view_4.permute(0, 2, 1)
         bmm_1 = torch.bmm(view_10, permute_3)
-        mul_8 = torch.empty((8, 4, 64, 64))
-        mul_10 = torch.empty((8, 4, 64))
-        lib.mul_sum_rows(grad_output_0, exp_1, saved_1, mul_8, mul_10)
-        expand = query.expand([8, 4, 64, 64])
-        view = expand.reshape(32, 64, 64)
+        mul_8 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        mul_10 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.mul_sum_rows(grad_output_0, exp_1, saved_1, mul_8, mul_10, batch_size)
+        expand = query.expand([batch_size, 4, 64, 64])
+        view = expand.reshape(batch_size * 4, 64, 64)
         permute_5 = view.permute(0, 2, 1)
-        view_14 = mul_8.view((32, 64, 64))
-        bmm_2 = torch.bmm(permute_5, view_14)
-        expand_5 = state.expand([8, 4, 64, 64])
-        view_6 = expand_5.reshape(32, 64, 64)
+        view_13 = mul_8.view((batch_size * 4, 64, 64))
+        bmm_2 = torch.bmm(permute_5, view_13)
+        expand_5 = state.expand([batch_size, 4, 64, 64])
+        view_6 = expand_5.reshape(batch_size * 4, 64, 64)
         permute_6 = view_6.permute(0, 2, 1)
-        bmm_3 = torch.bmm(view_14, permute_6)
-        mul_6 = torch.empty((8, 4))
-        add_2 = torch.empty((8, 4, 64, 64))
-        lib.exp_mul_sum_add_rows(cumsum_contiguous_, grad_output_1, state, bmm_2, mul_6, add_2)
-        view_17 = grad_output_0.reshape(32, 64, 64)
-        bmm_5 = torch.bmm(view_17, permute_3)
-        mul = torch.empty((8, 4, 64, 64))
-        mul_12 = torch.empty((8, 4, 64, 64))
-        where_4 = torch.empty((8, 4, 64, 64))
-        sum_6 = torch.empty((8, 4, 1, 64))
-        lib.sub_exp_mul_neg_rows(cumsum, le, saved_0, bmm_5, mul, mul_12, where_4, sum_6)
-        view_3 = mul.view((32, 64, 64))
+        bmm_3 = torch.bmm(view_13, permute_6)
+        mul_6 = torch.empty((batch_size, 4), dtype=torch.float32, device="cpu")
+        add_2 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.exp_mul_sum_add_rows(cumsum_contiguous_, grad_output_1, state, bmm_2, mul_6, add_2, batch_size)
+        full = torch.ops.aten.full.default([batch_size, 4, 63], 0.0, dtype=torch.float32, device="cpu")
+        unsqueeze_10 = mul_6.view((batch_size, 4, 1))
+        cat = torch.cat([full, unsqueeze_10], 2)
+        view_16 = grad_output_0.reshape(batch_size * 4, 64, 64)
+        bmm_5 = torch.bmm(view_16, permute_3)
+        mul = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        mul_12 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        where_3 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        sum_6 = torch.empty((batch_size, 4, 1, 64), dtype=torch.float32, device="cpu")
+        lib.sub_exp_mul_neg_rows(cumsum, le, saved_0, bmm_5, mul, mul_12, where_3, sum_6, batch_size)
+        view_3 = mul.view((batch_size * 4, 64, 64))
         permute_7 = view_3.permute(0, 2, 1)
-        bmm_4 = torch.bmm(permute_7, view_17)
-        view_20 = mul_12.view((32, 64, 64))
-        bmm_6 = torch.bmm(permute_5, view_20)
+        bmm_4 = torch.bmm(permute_7, view_16)
+        view_19 = mul_12.view((batch_size * 4, 64, 64))
+        bmm_6 = torch.bmm(permute_5, view_19)
         permute = key.permute(0, 1, 3, 2)
-        expand_1 = permute.expand([8, 4, 64, 64])
-        view_1 = expand_1.reshape(32, 64, 64)
+        expand_1 = permute.expand([batch_size, 4, 64, 64])
+        view_1 = expand_1.reshape(batch_size * 4, 64, 64)
         permute_10 = view_1.permute(0, 2, 1)
-        bmm_7 = torch.bmm(view_20, permute_10)
-        add_5 = torch.empty((8, 4, 64, 64))
-        lib.add_kernel(bmm_3, bmm_7, add_5)
-        exp_2 = torch.empty((8, 4, 64))
-        lib.sub_exp(cumsum_contiguous, cumsum, exp_2)
-        bmm_1_contiguous = torch.empty((8, 4, 64, 64))
-        add_6 = torch.empty((8, 4, 64, 64))
-        lib.mul_add(bmm_1, exp_2, bmm_6, bmm_1_contiguous, add_6)
-        mul_1 = torch.empty((8, 4, 64, 64))
-        mul_7 = torch.empty((8, 4, 64))
-        add = torch.empty((8, 4, 64))
-        lib.mul_sum_neg_add_rows(exp_2, key, bmm_1_contiguous, eq, mul_6, mul_1, mul_7, add)
-        permute_2 = mul_1.view((32, 64, 64))
+        bmm_7 = torch.bmm(view_19, permute_10)
+        add_5 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.add_kernel(bmm_3, bmm_7, add_5, batch_size)
+        bmm_1_contiguous = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        add_6 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.mul_add(bmm_1, exp_2, bmm_6, bmm_1_contiguous, add_6, batch_size)
+        mul_1 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        mul_7 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        add = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.mul_sum_neg_add_rows(exp_2, key, bmm_1_contiguous, cat, mul_1, mul_7, add, batch_size)
+        permute_2 = mul_1.view((batch_size * 4, 64, 64))
         bmm = torch.bmm(permute_2, view_10)
-        sum_3 = torch.empty((8, 4, 1))
-        lib.sum_rows(mul_7, sum_3)
-        full = torch.ops.aten.full.default([8, 4, 64], 0.0, dtype=torch.float32)
-        slice_scatter = torch.ops.aten.slice_scatter.default(full, sum_3, 2, -1, 9223372036854775807)
-        add_4 = torch.empty((8, 4, 64, 64))
-        lib.add_kernel(bmm, bmm_4, add_4)
-        add_8 = torch.empty((8, 4, 64))
-        lib.add_sum_rows(add, slice_scatter, mul_10, where_4, sum_6, add_8)
-        cumsum_1 = torch.empty((8, 4, 64))
-        lib.cumsum_rows(add_8, cumsum_1)
-        cumsum_1_contiguous = torch.empty((8, 4, 64))
-        lib.copy_kernel(cumsum_1, cumsum_1_contiguous)
+        sum_3 = torch.empty((batch_size, 4, 1), dtype=torch.float32, device="cpu")
+        lib.sum_rows(mul_7, sum_3, batch_size)
+        cat_1 = torch.cat([full, sum_3], 2)
+        add_4 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.add_kernel(bmm, bmm_4, add_4, batch_size)
+        add_8 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.add_sum_rows(add, cat_1, mul_10, where_3, sum_6, add_8, batch_size)
+        cumsum_1 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.cumsum_rows(add_8, cumsum_1, batch_size)
+        cumsum_1_contiguous = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.copy_kernel(cumsum_1, cumsum_1_contiguous, batch_size)
         return add_5, add_6, add_4, cumsum_1_contiguous, add_2

@@ -1,4 +1,4 @@
-"""8 fused kernels in C++ with OpenMP, built for one set of shapes.
+"""8 fused kernels in C++ with OpenMP, built for any batch_size.
 
 - `sub_kernel`: sub, le
 - `cumsum_exp_rows`: cumsum, exp
@@ -8,8 +8,6 @@
 - `mul_kernel`: mul
 - `mul_add`: mul, add
 - `mul_add_2`: mul, add
-- `sub_kernel_and_1_more`: launches sub_kernel, cumsum_exp_rows
-- `sub_exp_and_1_more`: launches sub_exp, exp_kernel
 
 Left to torch: arange, bmm, contiguous.
 Schedule: vector=512, unroll=off; each kernel names its own.
@@ -18,12 +16,13 @@ Schedule: vector=512, unroll=off; each kernel names its own.
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
 #pragma GCC target("prefer-vector-width=512")
 #endif
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -67,7 +66,7 @@ static inline float where_f32(bool condition, float a, float b) { return conditi
 
 // 64 rows of 64; 1 pass over each.
 // Schedule: streaming=off.
-static void sub_kernel(const int64_t* arange, uint8_t* le_out) {
+extern "C" void sub_kernel(const int64_t* arange, uint8_t* le_out) {
     constexpr int64_t ROWS = 64, COLUMNS = 64;
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t arange_value = arange[row];
@@ -81,10 +80,12 @@ static void sub_kernel(const int64_t* arange, uint8_t* le_out) {
     }
 }
 
-// 32 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=1.
-static void cumsum_exp_rows(const float* gate, float* cumsum_out, float* exp_1_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 64;
+// batch_size * 4 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
+extern "C" void cumsum_exp_rows(const float* gate, float* cumsum_out, float* exp_1_out, int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 256 >= 10922)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* gate_row = gate + row * COLUMNS;
         float* cumsum_out_row = cumsum_out + row * COLUMNS;
@@ -102,11 +103,17 @@ static void cumsum_exp_rows(const float* gate, float* cumsum_out, float* exp_1_o
     }
 }
 
-// 2048 rows of 64; 1 pass over each.
+// batch_size * 256 rows of 64; 1 pass over each.
 // Schedule: streaming=off.
-extern "C" void sub_exp_mul(const float* cumsum, const uint8_t* le, const float* bmm, float* mul_out) {
-    constexpr int64_t ROWS = 2048, COLUMNS = 64;
-    #pragma omp parallel for schedule(static)
+extern "C" void sub_exp_mul(
+    const float* cumsum,
+    const uint8_t* le,
+    const float* bmm,
+    float* mul_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 256;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 8192)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float cumsum_value = cumsum[row];
         const float* cumsum_row = cumsum + row / 64 * 64;
@@ -125,10 +132,16 @@ extern "C" void sub_exp_mul(const float* cumsum, const uint8_t* le, const float*
     }
 }
 
-// 32 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=1.
-static void sub_exp(const float* cumsum_contiguous, const float* cumsum, float* exp_2_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 64;
+// batch_size * 4 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
+extern "C" void sub_exp(
+    const float* cumsum_contiguous,
+    const float* cumsum,
+    float* exp_2_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 256 >= 10922)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float cumsum_contiguous_value = cumsum_contiguous[row];
         const float* cumsum_row = cumsum + row * COLUMNS;
@@ -142,28 +155,32 @@ static void sub_exp(const float* cumsum_contiguous, const float* cumsum, float* 
     }
 }
 
-// 32 elements in blocks; 1 pass over each.
-// Schedule: in_place=on, prefetch=off.
-static void exp_kernel(const float* cumsum_contiguous, float* exp_3_out) {
-    constexpr int64_t NUMEL = 32, BLOCK = 32;
-    constexpr int64_t ROWS = NUMEL / BLOCK;
+// batch_size * 4 elements in blocks; 1 pass over each.
+// Schedule: in_place=on, block=256, prefetch=off.
+extern "C" void exp_kernel(const float* cumsum_contiguous, float* exp_3_out, int64_t batch_size) {
+    const int64_t NUMEL = batch_size * 4;
+    constexpr int64_t BLOCK = 256;
+    const int64_t ROWS = (NUMEL + BLOCK - 1) / BLOCK;
+    #pragma omp parallel for schedule(static) if (batch_size * 4 >= 10922)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
+        const int64_t n = std::min(BLOCK, NUMEL - first);
         const float* cumsum_contiguous_row = cumsum_contiguous + first;
         float* exp_3_out_row = exp_3_out + first;
         #pragma omp simd
-        for (int64_t i = 0; i < BLOCK; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
             const float exp_3 = exp_f32(cumsum_contiguous_row[i]);
             exp_3_out_row[i] = exp_3;
         }
     }
 }
 
-// 2048 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=all.
-extern "C" void mul_kernel(const float* exp_2, const float* key, float* mul_3_out) {
-    constexpr int64_t ROWS = 2048, COLUMNS = 64;
-    #pragma omp parallel for schedule(static)
+// batch_size * 256 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
+extern "C" void mul_kernel(const float* exp_2, const float* key, float* mul_3_out, int64_t batch_size) {
+    const int64_t ROWS = batch_size * 256;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float exp_2_value = exp_2[row];
         const float* key_row = key + row * COLUMNS;
@@ -176,15 +193,17 @@ extern "C" void mul_kernel(const float* exp_2, const float* key, float* mul_3_ou
     }
 }
 
-// 32 rows of 4096; 1 pass over each.
-// Schedule: block=4096, streaming=off, prefetch=on, threads=all.
+// batch_size * 4 rows of 4096; 1 pass over each.
+// Schedule: block=4096, streaming=off, prefetch=on.
 extern "C" void mul_add(
     const float* cumsum_contiguous,
     const float* state,
     const float* bmm_3,
-    float* add_out) {
-    constexpr int64_t ROWS = 32, COLUMNS = 4096;
-    #pragma omp parallel for schedule(static)
+    float* add_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 4;
+    constexpr int64_t COLUMNS = 4096;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float cumsum_contiguous_value = cumsum_contiguous[row];
         const float* state_row = state + row * COLUMNS;
@@ -207,11 +226,17 @@ extern "C" void mul_add(
     }
 }
 
-// 2048 rows of 64; 1 pass over each.
-// Schedule: streaming=off, threads=all.
-extern "C" void mul_add_2(const float* exp_1, const float* bmm_2, const float* bmm_1, float* add_1_out) {
-    constexpr int64_t ROWS = 2048, COLUMNS = 64;
-    #pragma omp parallel for schedule(static)
+// batch_size * 256 rows of 64; 1 pass over each.
+// Schedule: streaming=off.
+extern "C" void mul_add_2(
+    const float* exp_1,
+    const float* bmm_2,
+    const float* bmm_1,
+    float* add_1_out,
+    int64_t batch_size) {
+    const int64_t ROWS = batch_size * 256;
+    constexpr int64_t COLUMNS = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * 16384 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float exp_1_value = exp_1[row];
         const float* bmm_2_row = bmm_2 + row * COLUMNS;
@@ -225,42 +250,17 @@ extern "C" void mul_add_2(const float* exp_1, const float* bmm_2, const float* b
         }
     }
 }
-
-// Small kernels side by side.
-extern "C" void sub_kernel_and_1_more(
-    const int64_t* arange,
-    uint8_t* le_out,
-    const float* gate,
-    float* cumsum_out,
-    float* exp_1_out) {
-    sub_kernel(arange, le_out);
-    cumsum_exp_rows(gate, cumsum_out, exp_1_out);
-}
-
-// Small kernels side by side.
-extern "C" void sub_exp_and_1_more(
-    const float* cumsum_contiguous,
-    const float* cumsum,
-    float* exp_2_out,
-    const float* cumsum_contiguous_2,
-    float* exp_3_out) {
-    sub_exp(cumsum_contiguous, cumsum, exp_2_out);
-    exp_kernel(cumsum_contiguous_2, exp_3_out);
-}
 """
 
 lib = jit.compile_cpp(SOURCE)
 
-QUERY_SHAPE = (8, 4, 64, 64)
-KEY_SHAPE = (8, 4, 64, 64)
-VALUE_SHAPE = (8, 4, 64, 64)
-GATE_SHAPE = (8, 4, 64)
-STATE_SHAPE = (8, 4, 64, 64)
+QUERY_SHAPE = ("batch_size", 4, 64, 64)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -270,44 +270,47 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, query, key, value, gate, state):
         query = checked("query", query, QUERY_SHAPE, torch.float32)
-        key = checked("key", key, KEY_SHAPE, torch.float32)
-        value = checked("value", value, VALUE_SHAPE, torch.float32)
-        gate = checked("gate", gate, GATE_SHAPE, torch.float32)
-        state = checked("state", state, STATE_SHAPE, torch.float32)
-        arange = torch.ops.aten.arange.start_step(0, 64)
-        expand = query.expand([8, 4, 64, 64])
-        view = expand.reshape(32, 64, 64)
+        batch_size = query.shape[0]
+        key = checked("key", key, (batch_size, 4, 64, 64), torch.float32)
+        value = checked("value", value, (batch_size, 4, 64, 64), torch.float32)
+        gate = checked("gate", gate, (batch_size, 4, 64), torch.float32)
+        state = checked("state", state, (batch_size, 4, 64, 64), torch.float32)
+        arange = torch.ops.aten.arange.start_step(0, 64, dtype=torch.int64, device="cpu")
+        le = torch.empty((64, 64), dtype=torch.bool, device="cpu")
+        lib.sub_kernel(arange, le)
+        expand = query.expand([batch_size, 4, 64, 64])
+        view = expand.reshape(batch_size * 4, 64, 64)
         permute = key.permute(0, 1, 3, 2)
-        expand_1 = permute.expand([8, 4, 64, 64])
-        view_1 = expand_1.reshape(32, 64, 64)
+        expand_1 = permute.expand([batch_size, 4, 64, 64])
+        view_1 = expand_1.reshape(batch_size * 4, 64, 64)
         bmm = torch.bmm(view, view_1)
-        le = torch.empty((64, 64), dtype=torch.bool)
-        cumsum = torch.empty((8, 4, 64))
-        exp_1 = torch.empty((8, 4, 64))
-        lib.sub_kernel_and_1_more(arange, le, gate, cumsum, exp_1)
-        mul = torch.empty((8, 4, 64, 64))
-        lib.sub_exp_mul(cumsum, le, bmm, mul)
-        view_3 = mul.view((32, 64, 64))
-        expand_3 = value.expand([8, 4, 64, 64])
-        view_4 = expand_3.reshape(32, 64, 64)
+        cumsum = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        exp_1 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.cumsum_exp_rows(gate, cumsum, exp_1, batch_size)
+        mul = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.sub_exp_mul(cumsum, le, bmm, mul, batch_size)
+        view_3 = mul.view((batch_size * 4, 64, 64))
+        expand_3 = value.expand([batch_size, 4, 64, 64])
+        view_4 = expand_3.reshape(batch_size * 4, 64, 64)
         bmm_1 = torch.bmm(view_3, view_4)
-        expand_5 = state.expand([8, 4, 64, 64])
-        view_7 = expand_5.reshape(32, 64, 64)
+        expand_5 = state.expand([batch_size, 4, 64, 64])
+        view_7 = expand_5.reshape(batch_size * 4, 64, 64)
         bmm_2 = torch.bmm(view, view_7)
         slice_1 = torch.ops.aten.slice.Tensor(cumsum, 2, -1, 9223372036854775807)
         cumsum_contiguous = slice_1.contiguous()
+        exp_2 = torch.empty((batch_size, 4, 64), dtype=torch.float32, device="cpu")
+        lib.sub_exp(cumsum_contiguous, cumsum, exp_2, batch_size)
         select = cumsum.select(2, -1)
         cumsum_contiguous_ = select.contiguous()
-        exp_2 = torch.empty((8, 4, 64))
-        lib.sub_exp_and_1_more(cumsum_contiguous, cumsum, exp_2, cumsum_contiguous_, cumsum_contiguous_)
-        mul_3 = torch.empty((8, 4, 64, 64))
-        lib.mul_kernel(exp_2, key, mul_3)
+        lib.exp_kernel(cumsum_contiguous_, cumsum_contiguous_, batch_size)
+        mul_3 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.mul_kernel(exp_2, key, mul_3, batch_size)
         permute_1 = mul_3.permute(0, 1, 3, 2)
-        expand_6 = permute_1.expand([8, 4, 64, 64])
-        view_9 = expand_6.reshape(32, 64, 64)
+        expand_6 = permute_1.expand([batch_size, 4, 64, 64])
+        view_9 = expand_6.reshape(batch_size * 4, 64, 64)
         bmm_3 = torch.bmm(view_9, view_4)
-        add = torch.empty((8, 4, 64, 64))
-        lib.mul_add(cumsum_contiguous_, state, bmm_3, add)
-        add_1 = torch.empty((8, 4, 64, 64))
-        lib.mul_add_2(exp_1, bmm_2, bmm_1, add_1)
+        add = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.mul_add(cumsum_contiguous_, state, bmm_3, add, batch_size)
+        add_1 = torch.empty((batch_size, 4, 64, 64), dtype=torch.float32, device="cpu")
+        lib.mul_add_2(exp_1, bmm_2, bmm_1, add_1, batch_size)
         return add_1, add, bmm, bmm_2

@@ -1,4 +1,4 @@
-"""One fused kernel in C++ with OpenMP, built for one set of shapes.
+"""One fused kernel in C++ with OpenMP, built for any batch_size and tokens.
 
 - `gelu_kernel`: gelu
 
@@ -9,7 +9,7 @@ Schedule: vector=512, unroll=off; each kernel names its own.
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
@@ -64,12 +64,13 @@ static inline float gelu_tanh_f32(float x) {
     return 0.5f * x * (1.0f + tanh_f32(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 }
 
-// 1048576 elements in blocks; 1 pass over each.
+// batch_size * tokens * 1024 elements in blocks; 1 pass over each.
 // Schedule: block=256, streaming=off, prefetch=off.
-extern "C" void gelu_kernel(const float* addmm, float* gelu_out) {
-    constexpr int64_t NUMEL = 1048576, BLOCK = 256;
-    constexpr int64_t ROWS = NUMEL / BLOCK;
-    #pragma omp parallel for schedule(static)
+extern "C" void gelu_kernel(const float* addmm, float* gelu_out, int64_t batch_size, int64_t tokens) {
+    const int64_t NUMEL = batch_size * tokens * 1024;
+    constexpr int64_t BLOCK = 256;
+    const int64_t ROWS = NUMEL / BLOCK;
+    #pragma omp parallel for schedule(static) if (batch_size * tokens * 1024 >= 4681)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
         const float* addmm_row = addmm + first;
@@ -85,12 +86,13 @@ extern "C" void gelu_kernel(const float* addmm, float* gelu_out) {
 
 lib = jit.compile_cpp(SOURCE)
 
-X_SHAPE = (8, 128, 256)
+X_SHAPE = ("batch_size", "tokens", 256)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -106,9 +108,10 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, x):
         x = checked("x", x, X_SHAPE, torch.float32)
-        view = x.reshape(1024, 256)
+        batch_size, tokens = x.shape[0], x.shape[1]
+        view = x.reshape(batch_size * tokens, 256)
         permute = self.linear.weight.permute(1, 0)
         addmm = torch.addmm(self.linear.bias, view, permute)
-        gelu = torch.empty((8, 128, 1024))
-        lib.gelu_kernel(addmm, gelu)
+        gelu = torch.empty((batch_size, tokens, 1024), dtype=torch.float32, device="cpu")
+        lib.gelu_kernel(addmm, gelu, batch_size, tokens)
         return gelu, addmm

@@ -1,34 +1,37 @@
-"""One fused kernel in C++ with OpenMP, built for one set of shapes.
+"""One fused kernel in C++ with OpenMP, built for any batch_size and tokens.
 
 - `normalize_rows`: sum, div, sub, mul, add, rsqrt
 
 Nothing is left to torch.
-Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
+Schedule: fuse=all, vector=256, unroll=off; each kernel names its own.
 """
 
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
-#pragma GCC target("prefer-vector-width=512")
+#pragma GCC target("prefer-vector-width=256")
 #endif
 #include <cmath>
 #include <cstdint>
 
 static inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }
 
-// 1024 rows of 256; 3 passes over each.
+// batch_size * tokens rows of 256; 3 passes over each.
 // Schedule: block=256, streaming=off, prefetch=on.
 extern "C" void normalize_rows(
     const float* hidden,
     const float* weight,
     const float* bias,
-    float* add_1_out) {
-    constexpr int64_t ROWS = 1024, COLUMNS = 256;
-    #pragma omp parallel for schedule(static)
+    float* add_1_out,
+    int64_t batch_size,
+    int64_t tokens) {
+    const int64_t ROWS = batch_size * tokens;
+    constexpr int64_t COLUMNS = 256;
+    #pragma omp parallel for schedule(static) if (batch_size * tokens * 256 >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* hidden_row = hidden + row * COLUMNS;
         float* add_1_out_row = add_1_out + row * COLUMNS;
@@ -67,12 +70,13 @@ extern "C" void normalize_rows(
 
 lib = jit.compile_cpp(SOURCE)
 
-HIDDEN_SHAPE = (8, 128, 256)
+HIDDEN_SHAPE = ("batch_size", "tokens", 256)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -89,6 +93,7 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, hidden):
         hidden = checked("hidden", hidden, HIDDEN_SHAPE, torch.float32)
-        add_1 = torch.empty((8, 128, 256))
-        lib.normalize_rows(hidden, self.weight, self.bias, add_1)
+        batch_size, tokens = hidden.shape[0], hidden.shape[1]
+        add_1 = torch.empty((batch_size, tokens, 256), dtype=torch.float32, device="cpu")
+        lib.normalize_rows(hidden, self.weight, self.bias, add_1, batch_size, tokens)
         return add_1

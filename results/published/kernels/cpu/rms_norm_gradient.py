@@ -1,20 +1,20 @@
-"""2 fused kernels in C++ with OpenMP, built for one set of shapes.
+"""2 fused kernels in C++ with OpenMP, built for any batch_size and tokens.
 
 - `pow_sum_div_add_rows`: pow, sum, div, add, rsqrt, mul
 - `mul_sum_rows`: mul, sum
 
 Nothing is left to torch.
-Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
+Schedule: fuse=all, vector=256, unroll=off; each kernel names its own.
 """
 
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
-#pragma GCC target("prefer-vector-width=512")
+#pragma GCC target("prefer-vector-width=256")
 #endif
 #include <algorithm>
 #include <cmath>
@@ -22,65 +22,79 @@ SOURCE = r"""
 
 static inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }
 
-// 1024 rows of 256; 2 passes over each.
-// Schedule: keep=on, block=256, streaming=off, prefetch=on.
+// batch_size * tokens rows of 256; 2 passes over each.
+// Schedule: keep=off, block=64, streaming=off, prefetch=on.
 extern "C" void pow_sum_div_add_rows(
     const float* hidden,
     const float* grad_output,
     const float* weight,
     float* rsqrt_out,
-    float* add_1_out) {
-    constexpr int64_t ROWS = 1024, COLUMNS = 256;
-    #pragma omp parallel for schedule(static)
+    float* add_1_out,
+    int64_t batch_size,
+    int64_t tokens) {
+    const int64_t ROWS = batch_size * tokens;
+    constexpr int64_t COLUMNS = 256;
+    constexpr int64_t BLOCK = 64;
+    #pragma omp parallel for schedule(static) if (batch_size * tokens * 256 >= 16384)
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* hidden_row = hidden + row * COLUMNS;
         const float* grad_output_row = grad_output + row * COLUMNS;
         float* add_1_out_row = add_1_out + row * COLUMNS;
-        alignas(64) float mul_1_kept[COLUMNS];
-        float sum_1 = 0.0f;
-        float sum_3 = 0.0f;
-        #pragma omp simd reduction(+ : sum_1) reduction(+ : sum_3)
-        for (int64_t i = 0; i < COLUMNS; ++i) {
-            const float pow_1 = hidden_row[i] * hidden_row[i];
-            const float mul_1 = grad_output_row[i] * weight[i];
-            const float mul_3 = mul_1 * hidden_row[i];
-            mul_1_kept[i] = mul_1;
-            sum_1 = sum_1 + pow_1;
-            sum_3 = sum_3 + mul_3;
+        double sum_1_total = 0.0;
+        double sum_3_total = 0.0;
+        for (int64_t start = 0; start < COLUMNS; start += BLOCK) {
+            float sum_1 = 0.0f;
+            float sum_3 = 0.0f;
+            #pragma omp simd reduction(+ : sum_1) reduction(+ : sum_3)
+            for (int64_t i = 0; i < BLOCK; ++i) {
+                const float pow_1 = hidden_row[start + i] * hidden_row[start + i];
+                const float mul_1 = grad_output_row[start + i] * weight[start + i];
+                const float mul_3 = mul_1 * hidden_row[start + i];
+                sum_1 = sum_1 + pow_1;
+                sum_3 = sum_3 + mul_3;
+            }
+            sum_1_total += sum_1;
+            sum_3_total += sum_3;
         }
+        const float sum_1 = static_cast<float>(sum_1_total);
+        const float sum_3 = static_cast<float>(sum_3_total);
         const float div = sum_1 / 256.0f;
         const float add = div + 1e-05f;
         const float rsqrt = rsqrt_f32(add);
         const float pow_2 = rsqrt * rsqrt * rsqrt;
         const float mul_5 = sum_3 * -0.5f;
         const float mul_6 = mul_5 * pow_2;
-        #pragma GCC unroll 1
-        for (int64_t p = 0; p < COLUMNS; p += 16) {
-            __builtin_prefetch(hidden_row + COLUMNS + p);
-            __builtin_prefetch(grad_output_row + COLUMNS + p);
-            __builtin_prefetch(add_1_out_row + p, 1);
-        }
-        #pragma omp simd
-        for (int64_t i = 0; i < COLUMNS; ++i) {
-            const float mul_1 = mul_1_kept[i];
-            const float mul_4 = mul_1 * rsqrt;
-            const float div_1 = mul_6 / 256.0f;
-            const float mul_7 = hidden_row[i] * 2.0f;
-            const float mul_8 = div_1 * mul_7;
-            const float add_1 = mul_4 + mul_8;
-            add_1_out_row[i] = add_1;
+        for (int64_t start = 0; start < COLUMNS; start += BLOCK) {
+            #pragma GCC unroll 1
+            for (int64_t p = start; p < start + BLOCK; p += 16) {
+                __builtin_prefetch(hidden_row + COLUMNS + p);
+                __builtin_prefetch(grad_output_row + COLUMNS + p);
+                __builtin_prefetch(add_1_out_row + p, 1);
+            }
+            #pragma omp simd
+            for (int64_t i = 0; i < BLOCK; ++i) {
+                const float mul_1 = grad_output_row[start + i] * weight[start + i];
+                const float mul_4 = mul_1 * rsqrt;
+                const float div_1 = mul_6 / 256.0f;
+                const float mul_7 = hidden_row[start + i] * 2.0f;
+                const float mul_8 = div_1 * mul_7;
+                const float add_1 = mul_4 + mul_8;
+                add_1_out_row[start + i] = add_1;
+            }
         }
         rsqrt_out[row] = rsqrt;
     }
 }
 
-// 256 columns of 1024, neighbours side by side; 1 pass over each.
+// 256 columns of batch_size * tokens, neighbours side by side; 1 pass over each.
 // Schedule: parts=on, block=256.
 extern "C" void mul_sum_rows(
     const float* hidden,
     const float* rsqrt,
     const float* grad_output,
-    float* sum_2_out) {
+    float* sum_2_out,
+    int64_t batch_size,
+    int64_t tokens) {
     constexpr int64_t WIDTH = 256, BLOCK = 256;
     constexpr int64_t BLOCKS = (WIDTH + BLOCK - 1) / BLOCK;
     constexpr int64_t ROWS = 1 * BLOCKS;
@@ -99,7 +113,7 @@ extern "C" void mul_sum_rows(
             alignas(64) double sum_2_part_total[BLOCK];
             for (int64_t i = 0; i < n; ++i) sum_2_part_total[i] = 0.0;
             for (int64_t i = 0; i < n; ++i) sum_2_part[i] = 0.0f;
-            for (int64_t j = part * 1024 / PARTS; j < (part + 1) * 1024 / PARTS; ++j) {
+            for (int64_t j = part * (batch_size * tokens) / PARTS; j < (part + 1) * (batch_size * tokens) / PARTS; ++j) {
                 const float rsqrt_j = rsqrt[j];
                 #pragma omp simd
                 for (int64_t i = 0; i < n; ++i) {
@@ -138,14 +152,14 @@ extern "C" void mul_sum_rows(
 
 lib = jit.compile_cpp(SOURCE)
 
-GRAD_OUTPUT_SHAPE = (8, 128, 256)
-HIDDEN_SHAPE = (8, 128, 256)
+GRAD_OUTPUT_SHAPE = ("batch_size", "tokens", 256)
 WEIGHT_SHAPE = (256,)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -155,12 +169,13 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, grad_output, hidden, weight):
         grad_output = checked("grad_output", grad_output, GRAD_OUTPUT_SHAPE, torch.float32)
-        hidden = checked("hidden", hidden, HIDDEN_SHAPE, torch.float32)
+        batch_size, tokens = grad_output.shape[0], grad_output.shape[1]
+        hidden = checked("hidden", hidden, (batch_size, tokens, 256), torch.float32)
         weight = checked("weight", weight, WEIGHT_SHAPE, torch.float32)
-        rsqrt = torch.empty((8, 128, 1))
-        add_1 = torch.empty((8, 128, 256))
-        lib.pow_sum_div_add_rows(hidden, grad_output, weight, rsqrt, add_1)
-        sum_2 = torch.empty((1, 1, 256))
-        lib.mul_sum_rows(hidden, rsqrt, grad_output, sum_2)
+        rsqrt = torch.empty((batch_size, tokens, 1), dtype=torch.float32, device="cpu")
+        add_1 = torch.empty((batch_size, tokens, 256), dtype=torch.float32, device="cpu")
+        lib.pow_sum_div_add_rows(hidden, grad_output, weight, rsqrt, add_1, batch_size, tokens)
+        sum_2 = torch.empty((1, 1, 256), dtype=torch.float32, device="cpu")
+        lib.mul_sum_rows(hidden, rsqrt, grad_output, sum_2, batch_size, tokens)
         view = sum_2.view((256,))
         return add_1, view

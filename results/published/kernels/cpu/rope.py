@@ -1,4 +1,4 @@
-"""One fused kernel in C++ with OpenMP, built for one set of shapes.
+"""One fused kernel in C++ with OpenMP, built for any batch_size and tokens.
 
 - `neg_mul_add`: neg, mul, add
 
@@ -9,7 +9,7 @@ Schedule: vector=256, unroll=off; each kernel names its own.
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
@@ -50,7 +50,7 @@ static inline void stream_bytes(void* to, const void* from, int64_t bytes) {
     std::memcpy(target + at, source + at, bytes - at);
 }
 
-// 8192 rows of 32; 1 pass over each.
+// batch_size * tokens * 8 rows of 32; 1 pass over each.
 // Schedule: streaming=on.
 extern "C" void neg_mul_add(
     const float* query,
@@ -60,19 +60,22 @@ extern "C" void neg_mul_add(
     float* add_0_out,
     float* add_1__out,
     float* add_1_0_out,
-    float* add_1_1_out) {
-    constexpr int64_t ROWS = 8192, COLUMNS = 32;
+    float* add_1_1_out,
+    int64_t batch_size,
+    int64_t tokens) {
+    const int64_t ROWS = batch_size * tokens * 8;
+    constexpr int64_t COLUMNS = 32;
     constexpr int64_t BLOCK = 32;
-    #pragma omp parallel
+    #pragma omp parallel if (batch_size * tokens * 256 >= 10922)
     {
         #pragma omp for schedule(static) nowait
         for (int64_t row = 0; row < ROWS; ++row) {
             const float* query_row = query + row * 64 + 32;
-            const float* sine_row = sine + row % 128 * 64;
+            const float* sine_row = sine + row % tokens * 64;
             const float* query_row_ = query + row * 64;
-            const float* sine_row_ = sine + row % 128 * 64 + 32;
-            const float* cosine_row = cosine + row % 128 * 64;
-            const float* cosine_row_ = cosine + row % 128 * 64 + 32;
+            const float* sine_row_ = sine + row % tokens * 64 + 32;
+            const float* cosine_row = cosine + row % tokens * 64;
+            const float* cosine_row_ = cosine + row % tokens * 64 + 32;
             const float* key_row = key + row * 64 + 32;
             const float* key_row_ = key + row * 64;
             float* add_0_out_row = add_0_out + row * 64;
@@ -116,15 +119,13 @@ extern "C" void neg_mul_add(
 
 lib = jit.compile_cpp(SOURCE)
 
-QUERY_SHAPE = (8, 8, 128, 64)
-KEY_SHAPE = (8, 8, 128, 64)
-COSINE_SHAPE = (128, 64)
-SINE_SHAPE = (128, 64)
+QUERY_SHAPE = ("batch_size", 8, "tokens", 64)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -134,10 +135,11 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, query, key, cosine, sine):
         query = checked("query", query, QUERY_SHAPE, torch.float32)
-        key = checked("key", key, KEY_SHAPE, torch.float32)
-        cosine = checked("cosine", cosine, COSINE_SHAPE, torch.float32)
-        sine = checked("sine", sine, SINE_SHAPE, torch.float32)
-        add = torch.empty((8, 8, 128, 64))
-        add_1 = torch.empty((8, 8, 128, 64))
-        lib.neg_mul_add(query, sine, cosine, key, add, add, add_1, add_1)
+        batch_size, tokens = query.shape[0], query.shape[2]
+        key = checked("key", key, (batch_size, 8, tokens, 64), torch.float32)
+        cosine = checked("cosine", cosine, (tokens, 64), torch.float32)
+        sine = checked("sine", sine, (tokens, 64), torch.float32)
+        add = torch.empty((batch_size, 8, tokens, 64), dtype=torch.float32, device="cpu")
+        add_1 = torch.empty((batch_size, 8, tokens, 64), dtype=torch.float32, device="cpu")
+        lib.neg_mul_add(query, sine, cosine, key, add, add, add_1, add_1, batch_size, tokens)
         return add, add_1

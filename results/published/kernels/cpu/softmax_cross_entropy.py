@@ -1,4 +1,4 @@
-"""One fused kernel in C++ with OpenMP, built for one set of shapes.
+"""One fused kernel in C++ with OpenMP, built for any n_rows.
 
 - `logsumexp_pick_neg_rows`: amax, sub, exp_nonpositive, sum, log, ne, where, pick, neg, convert, div
 
@@ -9,7 +9,7 @@ Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
@@ -76,15 +76,20 @@ static inline float log_f32(float x) {
 
 static inline float where_f32(bool condition, float a, float b) { return condition ? a : b; }
 
-// 1024 rows of 8192; 2 passes over each.
-// Schedule: block=4096, prefetch=on, online=off.
-extern "C" void logsumexp_pick_neg_rows(const float* logits, const int64_t* target, float* div_out) {
-    constexpr int64_t ROWS = 1024, COLUMNS = 8192;
-    constexpr int64_t BLOCK = 4096;
+// n_rows rows of 8192; 2 passes over each.
+// Schedule: block=64, prefetch=on, online=off.
+extern "C" void logsumexp_pick_neg_rows(
+    const float* logits,
+    const int64_t* target,
+    float* div_out,
+    int64_t n_rows) {
+    const int64_t ROWS = n_rows;
+    constexpr int64_t COLUMNS = 8192;
+    constexpr int64_t BLOCK = 64;
     constexpr int64_t CHUNKS = 256;
     int64_t sum_2_parts[CHUNKS];
     double sum_3_parts[CHUNKS];
-    #pragma omp parallel for schedule(static)
+    #pragma omp parallel for schedule(static) if (n_rows * 8192 >= 10922)
     for (int64_t chunk = 0; chunk < CHUNKS; ++chunk) {
         int64_t sum_2_part = 0;
         double sum_3_part = 0.0;
@@ -105,14 +110,14 @@ extern "C" void logsumexp_pick_neg_rows(const float* logits, const int64_t* targ
             }
             if (amax_nan) amax = NAN;
             double sum_1_total = 0.0;
-            for (int64_t start = 0; start < COLUMNS; start += 256) {
+            for (int64_t start = 0; start < COLUMNS; start += BLOCK) {
                 #pragma GCC unroll 1
-                for (int64_t p = start; p < start + 256; p += 16) {
+                for (int64_t p = start; p < start + BLOCK; p += 16) {
                     __builtin_prefetch(logits_row + COLUMNS + p);
                 }
                 float sum_1 = 0.0f;
                 #pragma omp simd reduction(+ : sum_1)
-                for (int64_t i = 0; i < 256; ++i) {
+                for (int64_t i = 0; i < BLOCK; ++i) {
                     const float sub = logits_row[start + i] - amax;
                     const float exp = exp_nonpositive_f32(sub);
                     sum_1 = sum_1 + exp;
@@ -150,13 +155,13 @@ extern "C" void logsumexp_pick_neg_rows(const float* logits, const int64_t* targ
 
 lib = jit.compile_cpp(SOURCE)
 
-LOGITS_SHAPE = (1024, 8192)
-TARGET_SHAPE = (1024,)
+LOGITS_SHAPE = ("n_rows", 8192)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -166,7 +171,8 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, logits, target):
         logits = checked("logits", logits, LOGITS_SHAPE, torch.float32)
-        target = checked("target", target, TARGET_SHAPE, torch.int64)
-        div = torch.empty(())
-        lib.logsumexp_pick_neg_rows(logits, target, div)
+        n_rows = logits.shape[0]
+        target = checked("target", target, (n_rows,), torch.int64)
+        div = torch.empty((), dtype=torch.float32, device="cpu")
+        lib.logsumexp_pick_neg_rows(logits, target, div, n_rows)
         return div

@@ -1,21 +1,21 @@
-"""3 fused kernels in C++ with OpenMP, built for one set of shapes.
+"""3 fused kernels in C++ with OpenMP, built for any n_rows.
 
 - `sum_div`: ne, sum, convert, div, where
 - `neg_kernel`: where, neg
 - `logsumexp_rows`: amax, sub, exp_nonpositive, sum, log, eq, where, exp, mul
 
 Left to torch: arange.
-Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
+Schedule: fuse=all, vector=256, unroll=off; each kernel names its own.
 """
 
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
-#pragma GCC target("prefer-vector-width=512")
+#pragma GCC target("prefer-vector-width=256")
 #endif
 #include <algorithm>
 #include <cmath>
@@ -132,29 +132,33 @@ static inline void stream_bytes(void* to, const void* from, int64_t bytes) {
     std::memcpy(target + at, source + at, bytes - at);
 }
 
-// 1024 elements in blocks; 1 pass over each.
-// Schedule: block=256, streaming=off, prefetch=off.
+// n_rows elements in blocks; 1 pass over each.
+// Schedule: block=256, prefetch=off.
 extern "C" void sum_div(
     const int64_t* target,
     const float* grad_output,
     uint8_t* ne_2_out,
     float* div_1_out,
-    int32_t* _to_copy_1_out) {
+    int32_t* _to_copy_1_out,
+    int64_t n_rows) {
     const float grad_output_value = grad_output[0];
-    constexpr int64_t NUMEL = 1024, BLOCK = 256;
-    constexpr int64_t ROWS = NUMEL / BLOCK;
-    constexpr int64_t CHUNKS = 4;
+    const int64_t NUMEL = n_rows;
+    constexpr int64_t BLOCK = 256;
+    const int64_t ROWS = (NUMEL + BLOCK - 1) / BLOCK;
+    constexpr int64_t CHUNKS = 256;
     int64_t sum_2_parts[CHUNKS];
+    #pragma omp parallel for schedule(static) if (n_rows >= 32768)
     for (int64_t chunk = 0; chunk < CHUNKS; ++chunk) {
         int64_t sum_2_part = 0;
         for (int64_t row = chunk * ROWS / CHUNKS; row < (chunk + 1) * ROWS / CHUNKS; ++row) {
             const int64_t first = row * BLOCK;
+            const int64_t n = std::min(BLOCK, NUMEL - first);
             const int64_t* target_row = target + first;
             uint8_t* ne_2_out_row = ne_2_out + first;
             int32_t* _to_copy_1_out_row = _to_copy_1_out + first;
             int64_t sum_2_row = 0;
             #pragma omp simd reduction(+ : sum_2_row)
-            for (int64_t i = 0; i < BLOCK; ++i) {
+            for (int64_t i = 0; i < n; ++i) {
                 const bool ne_2 = target_row[i] != -100;
                 const int64_t where_2 = where_i64(ne_2, target_row[i], 0);
                 const int32_t _to_copy_1 = static_cast<int32_t>(where_2);
@@ -174,18 +178,21 @@ extern "C" void sum_div(
     div_1_out[0] = div_1;
 }
 
-// 1024 elements in blocks; 1 pass over each.
+// n_rows elements in blocks; 1 pass over each.
 // Schedule: block=256, streaming=off, prefetch=off.
-extern "C" void neg_kernel(const uint8_t* ne_2, const float* div_1, float* neg_1_out) {
+extern "C" void neg_kernel(const uint8_t* ne_2, const float* div_1, float* neg_1_out, int64_t n_rows) {
     const float div_1_value = div_1[0];
-    constexpr int64_t NUMEL = 1024, BLOCK = 256;
-    constexpr int64_t ROWS = NUMEL / BLOCK;
+    const int64_t NUMEL = n_rows;
+    constexpr int64_t BLOCK = 256;
+    const int64_t ROWS = (NUMEL + BLOCK - 1) / BLOCK;
+    #pragma omp parallel for schedule(static) if (n_rows >= 32768)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
+        const int64_t n = std::min(BLOCK, NUMEL - first);
         const uint8_t* ne_2_row = ne_2 + first;
         float* neg_1_out_row = neg_1_out + first;
         #pragma omp simd
-        for (int64_t i = 0; i < BLOCK; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
             const float where_3 = where_f32((ne_2_row[i] != 0), div_1_value, 0.0f);
             const float neg_1 = -where_3;
             neg_1_out_row[i] = neg_1;
@@ -193,17 +200,19 @@ extern "C" void neg_kernel(const uint8_t* ne_2, const float* div_1, float* neg_1
     }
 }
 
-// 1024 rows of 8192; 3 passes over each.
-// Schedule: block=4096, streaming=on, prefetch=on.
+// n_rows rows of 8192; 3 passes over each.
+// Schedule: block=64, streaming=on, prefetch=on.
 extern "C" void logsumexp_rows(
     const float* logits,
     const int32_t* arange,
     const int32_t* to_copy_1,
     const float* neg_1,
-    float* sub_2_out) {
-    constexpr int64_t ROWS = 1024, COLUMNS = 8192;
-    constexpr int64_t BLOCK = 4096;
-    #pragma omp parallel
+    float* sub_2_out,
+    int64_t n_rows) {
+    const int64_t ROWS = n_rows;
+    constexpr int64_t COLUMNS = 8192;
+    constexpr int64_t BLOCK = 64;
+    #pragma omp parallel if (n_rows * 8192 >= 4681)
     {
         #pragma omp for schedule(static) nowait
         for (int64_t row = 0; row < ROWS; ++row) {
@@ -230,14 +239,14 @@ extern "C" void logsumexp_rows(
             if (amax_nan) amax = NAN;
             const float sum_4 = static_cast<float>(sum_4_total);
             double sum_1_total = 0.0;
-            for (int64_t start = 0; start < COLUMNS; start += 256) {
+            for (int64_t start = 0; start < COLUMNS; start += BLOCK) {
                 #pragma GCC unroll 1
-                for (int64_t p = start; p < start + 256; p += 16) {
+                for (int64_t p = start; p < start + BLOCK; p += 16) {
                     __builtin_prefetch(logits_row + COLUMNS + p);
                 }
                 float sum_1 = 0.0f;
                 #pragma omp simd reduction(+ : sum_1)
-                for (int64_t i = 0; i < 256; ++i) {
+                for (int64_t i = 0; i < BLOCK; ++i) {
                     const float sub = logits_row[start + i] - amax;
                     const float exp = exp_nonpositive_f32(sub);
                     sum_1 = sum_1 + exp;
@@ -270,13 +279,13 @@ extern "C" void logsumexp_rows(
 lib = jit.compile_cpp(SOURCE)
 
 GRAD_OUTPUT_SHAPE = ()
-LOGITS_SHAPE = (1024, 8192)
-TARGET_SHAPE = (1024,)
+LOGITS_SHAPE = ("n_rows", 8192)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -287,14 +296,15 @@ class ModelNew(nn.Module):
     def forward(self, grad_output, logits, target):
         grad_output = checked("grad_output", grad_output, GRAD_OUTPUT_SHAPE, torch.float32)
         logits = checked("logits", logits, LOGITS_SHAPE, torch.float32)
-        target = checked("target", target, TARGET_SHAPE, torch.int64)
-        arange = torch.ops.aten.arange.start_step(0, 8192, dtype=torch.int32)
-        ne_2 = torch.empty((1024,), dtype=torch.bool)
-        div_1 = torch.empty(())
-        _to_copy_1 = torch.empty((1024,), dtype=torch.int32)
-        lib.sum_div(target, grad_output, ne_2, div_1, _to_copy_1)
-        neg_1 = torch.empty((1024, 1))
-        lib.neg_kernel(ne_2, div_1, neg_1)
-        sub_2 = torch.empty((1024, 8192))
-        lib.logsumexp_rows(logits, arange, _to_copy_1, neg_1, sub_2)
+        n_rows = logits.shape[0]
+        target = checked("target", target, (n_rows,), torch.int64)
+        arange = torch.ops.aten.arange.start_step(0, 8192, dtype=torch.int32, device="cpu")
+        ne_2 = torch.empty((n_rows,), dtype=torch.bool, device="cpu")
+        div_1 = torch.empty((), dtype=torch.float32, device="cpu")
+        _to_copy_1 = torch.empty((n_rows,), dtype=torch.int32, device="cpu")
+        lib.sum_div(target, grad_output, ne_2, div_1, _to_copy_1, n_rows)
+        neg_1 = torch.empty((n_rows, 1), dtype=torch.float32, device="cpu")
+        lib.neg_kernel(ne_2, div_1, neg_1, n_rows)
+        sub_2 = torch.empty((n_rows, 8192), dtype=torch.float32, device="cpu")
+        lib.logsumexp_rows(logits, arange, _to_copy_1, neg_1, sub_2, n_rows)
         return sub_2,

@@ -1,4 +1,4 @@
-"""One fused kernel in C++ with OpenMP, built for one set of shapes.
+"""One fused kernel in C++ with OpenMP, built for any batch_size and tokens.
 
 - `silu_mul`: silu, mul
 
@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
 #pragma GCC target("prefer-vector-width=512")
 #endif
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -54,19 +55,26 @@ static inline float sigmoid_f32(float x) {
     return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
-// 720896 elements in blocks; 1 pass over each.
+// batch_size * tokens * 704 elements in blocks; 1 pass over each.
 // Schedule: in_place=on, block=256, prefetch=off.
-extern "C" void silu_mul(const float* linear, const float* linear_1, float* mul_out) {
-    constexpr int64_t NUMEL = 720896, BLOCK = 256;
-    constexpr int64_t ROWS = NUMEL / BLOCK;
-    #pragma omp parallel for schedule(static)
+extern "C" void silu_mul(
+    const float* linear,
+    const float* linear_1,
+    float* mul_out,
+    int64_t batch_size,
+    int64_t tokens) {
+    const int64_t NUMEL = batch_size * tokens * 704;
+    constexpr int64_t BLOCK = 256;
+    const int64_t ROWS = (NUMEL + BLOCK - 1) / BLOCK;
+    #pragma omp parallel for schedule(static) if (batch_size * tokens * 704 >= 8192)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
+        const int64_t n = std::min(BLOCK, NUMEL - first);
         const float* linear_row = linear + first;
         const float* linear_1_row = linear_1 + first;
         float* mul_out_row = mul_out + first;
         #pragma omp simd
-        for (int64_t i = 0; i < BLOCK; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
             const float silu = linear_row[i] * sigmoid_f32(linear_row[i]);
             const float mul = silu * linear_1_row[i];
             mul_out_row[i] = mul;
@@ -77,12 +85,13 @@ extern "C" void silu_mul(const float* linear, const float* linear_1, float* mul_
 
 lib = jit.compile_cpp(SOURCE)
 
-X_SHAPE = (8, 128, 256)
+X_SHAPE = ("batch_size", "tokens", 256)
 
 
-def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor, contiguous; the kernels are built for one shape and dtype."""
-    if tensor.shape != shape or tensor.dtype != dtype:
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one dtype, and for any size that only has a name."""
+    wanted = tuple(size if isinstance(n, str) else n for n, size in zip(shape, tensor.shape, strict=False))
+    if tensor.dim() != len(shape) or tensor.shape != wanted or tensor.dtype != dtype:
         found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
     return tensor.contiguous()
@@ -100,8 +109,9 @@ class ModelNew(nn.Module):
     @torch.no_grad()
     def forward(self, x):
         x = checked("x", x, X_SHAPE, torch.float32)
+        batch_size, tokens = x.shape[0], x.shape[1]
         linear = F.linear(x, self.gate_proj.weight)
         linear_1 = F.linear(x, self.up_proj.weight)
-        lib.silu_mul(linear, linear_1, linear)
+        lib.silu_mul(linear, linear_1, linear, batch_size, tokens)
         linear_2 = F.linear(linear, self.down_proj.weight)
         return linear_2
