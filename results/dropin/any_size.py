@@ -21,7 +21,6 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernelwright.kernelbench.evaluator.reference.draws import CPU
 from kernelwright.kernelbench.evaluator.reference.loading import import_source, to_device, to_precision
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
 from kernelwright.kernelbench.free_sizes.size import FreeSize
@@ -54,16 +53,17 @@ class _Form:
 
 
 def for_any_size(
-    task: Task, own: Examined, model: nn.Module, kernel: nn.Module, folder: Path
+    task: Task, own: Examined, model: nn.Module, kernel: nn.Module, folder: Path, device: torch.device
 ) -> dict[str, Any]:
     """Return what of an examination differs for any sizes, in the fields of `Examined`.
 
-    `own`: the examination at the task's first size; `model`, `kernel`: those of it, with equal weights.
+    `own`: the examination at the task's first size; `model`, `kernel`: those of it, with equal weights, on
+    `device`.
     Raises OneSize.
     """
     sizes = _first_size(task)
     names = _names(sizes, own)
-    at = _Sizes(task, own, model, kernel, folder)
+    at = _Sizes(task, own, model, kernel, folder, device)
     grid = Grid.near(dict.fromkeys(sizes, _SMALLEST), _SMALLEST, _numbers(own))
     forms = [at.form(point) for point in grid.points]
     try:
@@ -98,6 +98,7 @@ class _Sizes:
     model: nn.Module
     kernel: nn.Module
     folder: Path
+    device: torch.device
 
     def form(self, sizes: Mapping[str, int]) -> _Form:
         """Return what is found at these sizes. Raises OneSize if the kernel is not right there."""
@@ -206,10 +207,12 @@ class _Sizes:
         task, where = self.task, _said(sizes)
         size = Size(constants={name: str(number) for name, number in sizes.items()})
         name = "_".join(["exported_reference", *map(str, sizes.values())])
-        module = import_source(for_device(task.at(size).source, CPU), name, self.folder)
+        device = self.device
+        module = import_source(for_device(task.at(size).source, device), name, self.folder)
         arguments = constructor_inputs(module.get_init_inputs(), module.Model)
-        there = to_device(module.Model(*arguments), task.precision, CPU)
-        inputs = [to_precision(each, task.precision) for each in inputs_of(module.get_inputs(), there)]
+        there = to_device(module.Model(*arguments), task.precision, device)
+        given = (each.to(device) for each in inputs_of(module.get_inputs(), there))
+        inputs = [to_precision(each, task.precision) for each in given]
         held = self._weights()
         others = dict(there.named_parameters()) | dict(there.named_buffers())
         if {n: each.shape for n, each in others.items()} != {n: each.shape for n, each in held.items()}:

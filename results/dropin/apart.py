@@ -44,10 +44,14 @@ def examined_apart(task: Task, candidate: Candidate, fresh: bool = True, trained
 
 
 def _examine(folder: Path) -> None:
-    from kernelwright.results.dropin.examine import examined
+    import torch
 
     warnings.simplefilter("ignore")
     request = _Request.model_validate_json(sys.stdin.read())
+    if request.candidate.language == "triton" and not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+    from kernelwright.results.dropin.examine import examined
+
     try:
         found = examined(request.task, request.candidate, folder, request.fresh, request.trained)
         answer: dict[str, Any] = {"examined": found.model_dump(mode="json")}

@@ -52,15 +52,16 @@ def examined(
     """
     torch.manual_seed(0)
     libraries: dict[str, BuiltLibrary] = {}
+    device = device_of(candidate)
     with torch.no_grad():
-        reference = import_source(for_device(task.primary.source, CPU), "exported_reference", folder)
+        reference = import_source(for_device(task.primary.source, device), "exported_reference", folder)
         arguments = constructor_inputs(reference.get_init_inputs(), reference.Model)
-        model = to_device(reference.Model(*arguments), task.precision, CPU)
+        model = to_device(reference.Model(*arguments), task.precision, device)
         given = inputs_of(reference.get_inputs(), model)
-        inputs = [to_precision(value, task.precision) for value in given]
+        inputs = [to_precision(_on(value, device), task.precision) for value in given]
         jit.compile_cpp = _recording(libraries)
         kernel = import_source(candidate.source, "exported_kernel", folder).ModelNew(*arguments)
-        kernel = to_device(kernel, task.precision, CPU)
+        kernel = to_device(kernel, task.precision, device)
         names = _weights(model, kernel)
         outputs = _checked(task, model, kernel, inputs, names, fresh)
         under_autocast = _is_left_by_autocast(model, inputs)
@@ -94,14 +95,25 @@ def examined(
         libraries=tuple(libraries.values()),
         torch=torch.__version__,
         cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag))),
+        capability=torch.cuda.get_device_capability(device) if device.type == "cuda" else (),
     )
     if not task.axes:
         return examined
     try:
         with torch.no_grad():
-            return examined.model_copy(update=for_any_size(task, examined, model, kernel, folder))
+            return examined.model_copy(update=for_any_size(task, examined, model, kernel, folder, device))
     except OneSize as why_not:
         return examined.model_copy(update={"one_size": str(why_not)})
+
+
+def device_of(candidate: Candidate) -> torch.device:
+    """Return the device that a kernel is examined on: a GPU for Triton, or its interpreter without one."""
+    on_gpu = candidate.language == "triton" and torch.cuda.is_available()
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else CPU
+
+
+def _on(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def _recording(libraries: dict[str, BuiltLibrary]) -> Callable[..., CppLibrary]:
@@ -155,10 +167,9 @@ def _checked(
 
     If `fresh`, they must not share memory with inputs or weights.
     """
-    if not inputs or not all(type(each) is torch.Tensor and each.device.type == "cpu" for each in inputs):
+    if not inputs or not all(type(each) is torch.Tensor for each in inputs):
         raise UsageError(
-            f"invalid inputs of {task.id}: not all are tensors on the CPU",
-            "export a task that takes only CPU tensors",
+            f"invalid inputs of {task.id}: not all are tensors", "export a task that takes only tensors"
         )
     mine, theirs = (dict(m.named_parameters()) | dict(m.named_buffers()) for m in (kernel, model))
     for name in names:
@@ -234,7 +245,7 @@ def _is_left_by_autocast(model: nn.Module, inputs: Sequence[torch.Tensor]) -> bo
         model(*inputs)
     for dtype in (torch.bfloat16, torch.float16):
         try:
-            with torch.autocast("cpu", dtype), _Dtypes() as cast:
+            with torch.autocast(inputs[0].device.type, dtype), _Dtypes() as cast:
                 model(*inputs)
         except Exception:  # noqa: BLE001 - autocast is not what it was written for
             return False

@@ -250,5 +250,8 @@ def _lines(graph: fx.Graph) -> tuple[str, ...]:
         re.sub(r";(?:\s*\w+\s*=)+\s*None$", "", line.strip().partition("  # ")[0].rstrip())
         for line in body.splitlines()
     ]
-    lines = [re.sub(r"(?<![\w.])(device\(|inf\b|nan\b)", r"torch.\1", line) for line in lines]
+    lines = [re.sub(r"(?<![\w.])(inf\b|nan\b)", r"torch.\1", line) for line in lines]
+    # A constant is made where the first argument is, on whatever device that may be.
+    first = next(node.name for node in graph.nodes if node.op == "placeholder")
+    lines = [re.sub(r"(?<![\w.])device\([^()]*\)", f"{first}.device", line) for line in lines]
     return tuple(line for line in lines if line and not line.endswith("= None"))

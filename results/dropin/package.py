@@ -78,6 +78,7 @@ def write(
         )
     check_layers([layer for each in chosen for layer in each.layers], form)
     check_functions([path for each in chosen for path in each.functions])
+    device = _device_of(chosen)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StorageError(f"{out} is not empty", "choose a new folder")
     beside = out.absolute().parent
@@ -85,8 +86,8 @@ def write(
         beside.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=beside) as temporary:
             whole = Path(temporary) / "package"
-            metadata = _written(chosen, whole, name, form, licence)
-            if measure or where_faster:
+            metadata = _written(chosen, whole, name, form, licence, device)
+            if (measure or where_faster) and _is_here(device):
                 _measure(metadata, whole, name, form, where_faster)
             if inside is not None:
                 _measure_inside(metadata, whole, name, form, inside)
@@ -100,12 +101,31 @@ def write(
     return metadata
 
 
+def _device_of(chosen: Sequence[PackagedKernel]) -> str:
+    """Return the kind of device of all kernels, "cpu" or "cuda". Raises UsageError for several."""
+    winners = [winner for each in chosen for winner in (each.winner, *each.backward)]
+    kinds = {each.device: each for each in winners if each.candidate.language != "torch"}
+    if len(kinds) > 1:
+        named = " and ".join(f"{each.task.id} in {each.candidate.language}" for each in kinds.values())
+        raise UsageError(f"a package has kernels for one device, not {named}", "export them separately")
+    return next(iter(kinds), "cpu")
+
+
+def _is_here(device: str) -> bool:
+    """Return True if this machine has such a device, to time kernels on."""
+    import torch
+
+    return device == "cpu" or torch.cuda.is_available()
+
+
 def _written(
-    chosen: Sequence[PackagedKernel], whole: Path, name: str, form: Format, licence: str
+    chosen: Sequence[PackagedKernel], whole: Path, name: str, form: Format, licence: str, device: str
 ) -> dict[str, Any]:
-    place = _place(whole, form)
+    place = _place(whole, form, device)
     package = place / name
     shutil.copytree(_RUNTIME, package / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    of_device = package / "runtime" / "device.py"
+    of_device.write_text(of_device.read_text().replace('KIND = "cpu"', f'KIND = "{device}"', 1))
     (package / "libraries").mkdir()
     functions: dict[str, Any] = {}
     kernels = []
@@ -116,6 +136,7 @@ def _written(
         about = {
             "torch": found.torch,
             "cpu_flags": found.cpu_flags if functions else (),  # of this machine, which built them
+            "capabilities": [found.capability] if found.capability else [],  # of the GPU
         }
     (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
@@ -131,12 +152,13 @@ def _written(
         "name": name,
         "summary": summary,
         "kernelwright": kernelwright_version(),
+        "device": device,
         **about,
         "kernels": kernels,
     }
     digest = _seal(package, metadata)
     if form is Format.hf:
-        (place / "metadata.json").write_text(_for_hugging_face(name, digest, licence))
+        (place / "metadata.json").write_text(_for_hugging_face(name, digest, licence, device))
     else:
         packages = sorted(".".join(p.parent.relative_to(whole).parts) for p in package.rglob("__init__.py"))
         (whole / "pyproject.toml").write_text(
@@ -162,14 +184,14 @@ def _written(
     return metadata
 
 
-def _place(whole: Path, form: Format) -> Path:
+def _place(whole: Path, form: Format, device: str) -> Path:
     """Return the folder that holds the package."""
-    return whole / "build" / "torch-cpu" if form is Format.hf else whole
+    return whole / "build" / f"torch-{device}" if form is Format.hf else whole
 
 
 def _measure(metadata: dict[str, Any], whole: Path, name: str, form: Format, where_faster: bool) -> None:
     """Add the benchmark's results to the package's metadata, and the modes in which kernels are slower."""
-    place = _place(whole, form)
+    place = _place(whole, form, metadata["device"])
     metadata["measured"] = _measured(place, name)
     if where_faster:
         for kernel in metadata["kernels"]:
@@ -180,7 +202,7 @@ def _measure(metadata: dict[str, Any], whole: Path, name: str, form: Format, whe
 
 def _measure_inside(metadata: dict[str, Any], whole: Path, name: str, form: Format, inside: Task) -> None:
     """Add the results of the package's benchmark inside a model to its metadata."""
-    place = _place(whole, form)
+    place = _place(whole, form, metadata["device"])
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(inside.source)
         file.flush()
@@ -223,15 +245,15 @@ def _for_framework(chosen: Sequence[PackagedKernel], name: str, form: Format) ->
     return template(form.module).render(name=name, layers=layers, window=form.window)
 
 
-def _for_hugging_face(name: str, digest: str, licence: str) -> str:
+def _for_hugging_face(name: str, digest: str, licence: str, device: str) -> str:
     """Return the metadata.json that `kernels` 0.17 reads."""
     words = {
-        "id": f"{name}_cpu_{digest[:10]}",
+        "id": f"{name}_{device}_{digest[:10]}",
         "name": name.replace("_", "-"),
         "version": int(_VERSION),
         "license": licence,
         "python-depends": [],
-        "backend": {"type": "cpu"},
+        "backend": {"type": device},
     }
     return json.dumps(words, indent=1) + "\n"
 
@@ -305,6 +327,7 @@ def _kernel(
             "candidate_sha256": winner.candidate.sha256,
             "author": winner.candidate.author,
             "language": winner.candidate.language,
+            "verified_on": winner.verified_on,
             "run": winner.command,
             "kernelwright": winner.kernelwright,
             "speedup": f"{speedup.median:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"

@@ -38,6 +38,7 @@ class Examined(Record):
     libraries: tuple[BuiltLibrary, ...]
     torch: str
     cpu_flags: tuple[str, ...]
+    capability: tuple[int, ...]  # compute capability of the GPU; () of a CPU
 
 
 def words(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> tuple[dict[str, Any], ...]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Record, Task
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import TaskRun
+from kernelwright.results.store.records import RecordedAttempt, TaskRun
 from kernelwright.results.summary import best_attempt
 
-_LANGUAGES = ("cpp", "torch")
+_LANGUAGES = ("cpp", "torch", "triton")
 
 
 class Winner(Record):
@@ -29,6 +29,19 @@ class Winner(Record):
         found = "".join(c if c.isalnum() else "_" for c in last)
         return found if found[:1].isalpha() else f"kernel_{found}"
 
+    @property
+    def device(self) -> str:
+        """Kind of device that it runs on: "cuda" or "cpu"."""
+        return "cuda" if self.candidate.language == "triton" else "cpu"
+
+    @property
+    def verified_on(self) -> str:
+        """What it was verified on, in words."""
+        target = self.evaluation.target
+        if self.device == "cuda" and target.device == "cpu":
+            return "Triton's interpreter, on no GPU"
+        return target.fingerprint.chip
+
     @classmethod
     def of(cls, run: Path | str, task: str) -> "Winner":
         """Return the winner of `task`: its id, or the end of one.
@@ -39,7 +52,7 @@ class Winner(Record):
             found = _task(database.tasks(), task, str(run))
             attempts = database.attempts(found.task.id)
             about = database.run
-        best = best_attempt(attempts)
+        best = best_attempt(attempts) or _best_without_gpu(attempts)
         if best is None:
             last = (
                 f"the last verdict is {attempts[-1].evaluation.verdict}" if attempts else "nothing was tried"
@@ -70,12 +83,19 @@ class Winner(Record):
         """
         with RunDatabase.open(run, read_only=True) as database:
             wholes = [entry.task.id for entry in database.tasks() if entry.task.part is None]
-            tasks = [task for task in wholes if best_attempt(database.attempts(task))]
+            found = {task: database.attempts(task) for task in wholes}
+        tasks = [task for task, made in found.items() if best_attempt(made) or _best_without_gpu(made)]
         if not tasks:
             raise UsageError(
                 f"{run} has no correct kernel", "only verified kernels are exported: use another run"
             )
         return [cls.of(run, task) for task in tasks]
+
+
+def _best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | None:
+    """Return the last kernel for a GPU that was right in emulation, where there is no GPU to time it on."""
+    right = [each for each in attempts if each.evaluation.right and each.evaluation.launched]
+    return right[-1] if right else None
 
 
 def _task(tasks: Sequence[TaskRun], wanted: str, run: str) -> TaskRun:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from .accuracy import first_excess, is_half, widened
+from .device import TYPE
 from .envelope import Argument, contiguous
 from .kernel import DropInKernel
 from .parts import is_machinery, other_setting, place_of, stock, tensor_at
@@ -84,7 +85,7 @@ def _in_this_mode(
     ):
         return "writes into its buffers"
     if kernel.under_autocast:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(TYPE, torch.bfloat16):
             found = stock(layer)(*(each.clone() for each in inputs))
         if worst := _unlike(found, runs[0]):
             return f"differs under autocast ({worst}), unlike the reference"
@@ -181,7 +182,7 @@ def _all(made: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _normal(shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu").to(TYPE, dtype)
 
 
 def _weight(argument: Argument, scale: float, generator: torch.Generator) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Code of a backward, which computes only those gradients that are wanted: frozen weights cost nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -37,10 +37,20 @@ class BackwardCode:
         needed = (flops for each, flops in self._products if any(wanted[place] for place in each))
         return sum(int(at(flops, sizes)) for flops in needed)
 
+    @property
+    def traced(self) -> Callable[..., Any] | None:
+        """The same with launches that a compiler sees; None of C++."""
+        kernel = self._kernel.traced if self._kernel is not None else None
+        return None if kernel is None else lambda *given: self._computed(kernel, *given)
+
     def __call__(self, *given: Any) -> tuple[torch.Tensor | None, ...]:
+        return self._computed(self._kernel, *given)
+
+    def _computed(self, kernel: Callable[..., Any] | None, *given: Any) -> tuple[torch.Tensor | None, ...]:
         *tensors, wanted = given
-        if self._kernel is not None and self._by_kernel(wanted):
-            return self._kernel(*tensors)
+        if kernel is not None and self._by_kernel(wanted):
+            made: tuple[torch.Tensor | None, ...] = kernel(*tensors)
+            return made
         return detached(self._partial(*tensors, wanted))
 
     def _by_kernel(self, wanted: Sequence[bool]) -> bool:

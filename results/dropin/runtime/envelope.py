@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import has_static_value, optimization_hint
 
+from .device import NAME, TYPE
 from .sizes import Limits, Size, at, beyond, places_of, read
 from .state import foreign, foreign_but_for_autocast
 
@@ -78,10 +79,10 @@ class Argument:
     def like(self, generator: torch.Generator) -> torch.Tensor:
         """Return random numbers in this form: normal ones, or indices 0 and 1."""
         if self.dtype.is_floating_point:
-            made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="cpu")
+            made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=TYPE)
             numbers = torch.randn(self.shape, generator=generator, dtype=torch.float32, device="cpu")
             return made.copy_(numbers)
-        return torch.randint(0, 2, self.shape, generator=generator, device="cpu").to(self.dtype)
+        return torch.randint(0, 2, self.shape, generator=generator, device="cpu").to(TYPE, self.dtype)
 
     def packed(self) -> "Argument":
         """Return the same argument with contiguous strides."""
@@ -121,8 +122,8 @@ class Argument:
             return f"{self.name} has shape {tuple(value.shape)}, the kernel was verified for {wanted}"
         if value.dtype is not self.dtype:
             return f"{self.name} is {value.dtype}, the kernel was verified for {self.dtype}"
-        if value.device.type != "cpu":
-            return f"{self.name} is on {value.device}, the kernel runs on the CPU"
+        if value.device.type != TYPE:
+            return f"{self.name} is on {value.device}, the kernel runs on {NAME}"
         if value.layout is not torch.strided:
             return f"{self.name} is not dense but {value.layout}"
         if tuple(value.stride()) != form.strides and not (contiguous(self) and value.is_contiguous()):
@@ -201,7 +202,7 @@ def _test(name: str, place: int, argument: Argument) -> str:
     steps = f"({', '.join(map(str, argument.steps))},)" if argument.free else f"_strides{place}"
     plain = f"{name}.is_contiguous()" if contiguous(argument) else f"{name}.stride() == {steps}"
     memory = f" and {name}.data_ptr()" if 0 not in argument.shape else ""
-    return f"{name}.dtype is _dtype{place} and {name}.is_cpu and {plain} and not {name}.is_neg(){memory}"
+    return f"{name}.dtype is _dtype{place} and {name}.is_{TYPE} and {plain} and not {name}.is_neg(){memory}"
 
 
 def contiguous(argument: Argument) -> bool:
@@ -251,7 +252,8 @@ def _traced_check(
         for argument, value in zip(arguments, values, strict=True):
             if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
                 return False, f"{argument.name} is not a plain tensor"
-            plain = value.dtype is argument.dtype and value.is_cpu and value.layout is torch.strided
+            here = value.device.type == TYPE and value.layout is torch.strided
+            plain = value.dtype is argument.dtype and here
             if not plain or value.dim() != len(argument.shape):
                 return False, f"{argument.name} has another dtype, device, layout or rank"
         sizes = []

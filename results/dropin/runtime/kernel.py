@@ -197,8 +197,10 @@ class DropInKernel:
     def _define(self, words: Mapping[str, Any], module: str, name: str) -> None:
         """Define the operators, unless another copy of the package has, and load the code that they call."""
         known = existing(name)
-        self._compute = self._loaded(f"{module}.kernel")
-        self.operator = known or define(name, self.arguments, self.outputs, self._compute, limits=self.limits)
+        self._compute, traced = self._loaded(f"{module}.kernel")
+        self.operator = known or define(
+            name, self.arguments, self.outputs, self._compute, limits=self.limits, traced=traced
+        )
 
         def flops(*given: Any) -> int:
             return int(at(words["flops"], read(self.arguments, given)))
@@ -213,18 +215,25 @@ class DropInKernel:
         uses = [forms[use] for use in backward["uses"]]
         grads = [each.packed() for each in self.outputs if each.dtype.is_floating_point]
         operator = existing(f"{name}_backward") or define(
-            f"{name}_backward", [*grads, *uses], wanted, compute, masked=True, limits=self.limits
+            f"{name}_backward", [*grads, *uses], wanted, compute, True, self.limits, compute.traced
         )
         gradients = Gradients(
             operator, compute, uses, self.arguments, self.differentiated, self.outputs, saves
         )
-        forward = self._loaded(f"{module}.training") if saves else self._compute
+        forward = self._compute
+        if saves:
+            forward, traced = self._loaded(f"{module}.training")
         self._differentiable = differentiable(forward, gradients, len(self.outputs))
         if known is None:
             once_differentiable(f"{name}_backward")
             if saves:
                 training = define(
-                    f"{name}_training", self.arguments, [*self.outputs, *saves], forward, limits=self.limits
+                    f"{name}_training",
+                    self.arguments,
+                    [*self.outputs, *saves],
+                    forward,
+                    limits=self.limits,
+                    traced=traced,
                 )
                 gradients.register(f"{name}_training")
                 trained_by(name, training, len(self.outputs))
@@ -235,9 +244,10 @@ class DropInKernel:
         takes = [*grads, *uses]
         counted(f"{name}_backward", lambda *given: compute.flops(given[-1], read(takes, given)))
 
-    def _loaded(self, module: str) -> Compute:
+    def _loaded(self, module: str) -> tuple[Compute, Compute | None]:
+        """Return a file's kernel, and how a compiler sees it, if it does."""
         loaded = Loaded(import_module(module), self.parameters, len(self.inputs))
-        return guarded(loaded) if self.under_autocast else loaded
+        return guarded(loaded) if self.under_autocast else loaded, loaded.traced
 
 
 def _known(package: str, name: str) -> DropInKernel:

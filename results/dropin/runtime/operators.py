@@ -9,9 +9,11 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.compiler import is_compiling
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
+from .device import KEY
 from .envelope import Argument
 from .sizes import Limits, beyond, read
 from .state import guarded
@@ -40,14 +42,16 @@ def define(
     compute: Callable[..., Any],
     masked: bool = False,
     limits: Limits | None = None,
+    traced: Callable[..., Any] | None = None,
 ) -> Any:
-    """Define the operator `namespace::function` of such tensors, on the CPU.
+    """Define the operator `namespace::function` of such tensors, on the package's device.
 
     `name`: contains a hash of what it computes, so that a name is never reused. `compute` returns as many
     tensors as there are `outputs`; those that alias others are copied. The operator raises ValueError for
     tensors of another shape or dtype, or of sizes beyond `limits`, and copies those with other strides.
     `masked`: it also takes a list of which outputs are wanted; others are empty, and tensors that are not
-    needed then may be None.
+    needed then may be None. `traced`: computes the same of tensors without memory, in calls that a compiler
+    fuses with what is around them; without it the operator is a barrier.
     """
     namespace, _, function = name.partition("::")
     library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
@@ -58,16 +62,29 @@ def define(
     compute = guarded(compute)
     free = any(each.free for each in (*takes, *outputs))
 
-    def called(*given: Any) -> Any:
+    def computed(compute: Callable[..., Any], given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         sizes = read(takes, given) if free else {}
         if why := beyond(sizes, limits or {}):
             raise ValueError(why)
         pairs = zip(takes, given, strict=False)
         tensors = [None if each is None else form.conformed(each, sizes) for form, each in pairs]
         made = compute(*tensors, *given[len(takes) :])
-        return only(_apart([given[0].new_empty(0) if each is None else each for each in made], tensors))
+        return [given[0].new_empty(0) if each is None else each for each in made], tensors
 
-    library.impl(function, called, "CPU")
+    def called(*given: Any) -> Any:
+        return only(_apart(*computed(compute, given)))
+
+    library.impl(function, called, KEY)
+    if traced is not None:
+        seen = traced
+
+        def transparent(mode: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with mode:
+                made, tensors = computed(seen, args)
+                taken = {id(each) for each in tensors}
+                return only(tuple(each.clone() if id(each) in taken else each for each in made))
+
+        torch.library.register_torch_dispatch(name, FunctionalTensorMode, transparent, lib=library)
 
     def fake(*given: Any) -> Any:
         wanted, sizes = given[-1] if masked else [True] * len(outputs), read(takes, given)

@@ -15,6 +15,8 @@ from torch.jit import is_tracing
 from torch.overrides import _get_current_function_mode_stack as modes
 from torch.utils._device import DeviceContext
 
+from .device import NAME, TYPE
+
 _DTYPE = torch.float32
 _autocast, _default_dtype = torch.is_autocast_enabled, torch.get_default_dtype
 _transforms = torch._C._are_functorch_transforms_active
@@ -23,7 +25,7 @@ _functions_are_seen = torch._C._len_torch_function_stack  # by modes, of which a
 
 def foreign() -> str:
     """Return the reason this is another state; "" if it is not. It runs before every call, in 0.4 µs."""
-    return "torch.autocast is on for the CPU" if _autocast("cpu") else foreign_but_for_autocast()
+    return f"torch.autocast is on for {NAME}" if _autocast(TYPE) else foreign_but_for_autocast()
 
 
 def foreign_but_for_autocast() -> str:
@@ -51,7 +53,7 @@ def verified() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(_DTYPE)
     try:
-        with torch.autocast("cpu", enabled=False), torch.device("cpu"):
+        with torch.autocast(TYPE, enabled=False), torch.device("cpu"):
             yield
     finally:
         torch.set_default_dtype(before)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from .device import TYPE, finished
 from .kernel import DropInKernel
 
 _ROUNDS = 15
@@ -36,7 +37,7 @@ def keep_memory() -> None:
 
 def timed(kernel: DropInKernel) -> dict[str, dict[str, float]]:
     """Return medians over alternating blocks, in µs, of both, their ratio, and peak memory."""
-    stock = kernel.stock()
+    stock = kernel.stock().to(TYPE)
     inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
     own = dict(stock.named_parameters()) | dict(stock.named_buffers())
     given = [*inputs, *(own[name] for name in kernel.parameters)]
@@ -103,6 +104,13 @@ def peak_bytes(call: Call) -> int:
     called as operators, which copy what is laid out otherwise.
     """
     call()
+    if TYPE == "cuda":
+        finished()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        finished()
+        return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         call()
     events = seen.profiler.kineto_results.events()
@@ -127,9 +135,11 @@ def _count(call: Call) -> int:
 
 
 def _block(call: Call, count: int) -> float:
+    finished()
     began = time.perf_counter()
     for _ in range(count):
         call()
+    finished()
     return (time.perf_counter() - began) / count
 
 
