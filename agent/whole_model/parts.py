@@ -19,6 +19,7 @@ from kernelwright.kernelbench.modules.writing import task_source
 
 # All chosen by hand.
 _LEAST_SHARE = 0.005  # of the step's time, in all operators but products
+_LEAST_POSSIBLE = 1.1  # speedup of a part whose every operator but products took no time
 _IN_SMALLER = 0.7  # of that time of a part, above which smaller parts within are taken
 _CONSTANTS = (bool, int, float, str, type(None))
 _OPERATORS_A_CALL = 6  # of ATen for a call of torch, at most, views and copies included
@@ -132,7 +133,10 @@ def _make_task(part: ModelPart, most_calls: int, others: OtherSizes | None, trai
     try:
         traced = trace_call(part.places[0].called, part.example.args, part.example.kwargs)
         part.torch_calls = _calls_in(traced)
-        if part.torch_calls <= most_calls:
+        if part.cost.seconds < _LEAST_POSSIBLE * part.cost.products_s:
+            most = part.cost.seconds / part.cost.products_s
+            part.reason = f"nearly all of it is products, so that fusing makes it {most:.2f} times as fast at most"
+        elif part.torch_calls <= most_calls:
             part.source = _source(part, traced, others) + (_undifferentiated(part, traced) if trains else "")
     except UsageError as error:
         part.reason = error.message
