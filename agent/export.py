@@ -15,7 +15,7 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.options import command
 from kernelwright.results.dropin.cli import ExportConfig, chosen_kernels, write_package
 from kernelwright.results.dropin.gradient_tasks import training_tasks
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.package import PackagedKernel, is_here, write
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.formatting import ratio
 from kernelwright.results.store.database import RunDatabase
@@ -62,6 +62,11 @@ class GradientSearch:
         """
         if kernel.backward:
             raise UsageError("--train and --backward are both given", "leave out one of them")
+        if kernel.winner.device and not is_here(kernel.winner.device):
+            raise UsageError(
+                f"--train times training with {kernel.name}, and there is no GPU here",
+                "leave out --train, or export where there is one",
+            )
         if not self.run.is_dir():
             raise UsageError(
                 f"--train writes into the folder of a run, and {self.run} is none",

@@ -35,7 +35,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def run(only: Annotated[str, typer.Option(help="Architectures, by commas, instead of all.")] = "") -> None:
+def run(only: Annotated[str, typer.Option(help="Some, by commas; the table is printed.")] = "") -> None:
     names = only.split(",") if only else NAMES
     rows, notes = [], []
     for name in names:
@@ -65,7 +65,10 @@ def run(only: Annotated[str, typer.Option(help="Architectures, by commas, instea
         "",
         *notes,
     ]
-    write_atomically(_SCRIPT.with_suffix(".md"), "\n".join(text) + "\n")
+    if only:
+        log("\n".join(text))
+    else:
+        write_atomically(_SCRIPT.with_suffix(".md"), "\n".join(text) + "\n")
 
 
 def _checked(name: str) -> dict[str, Any]:

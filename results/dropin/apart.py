@@ -18,11 +18,16 @@ class _Request(Record):
     candidate: Candidate
     fresh: bool
     trained: bool
+    device: str
 
 
-def examined_apart(task: Task, candidate: Candidate, fresh: bool = True, trained: bool = True) -> Any:
+def examined_apart(
+    task: Task, candidate: Candidate, fresh: bool = True, trained: bool = True, device: str = "cpu"
+) -> Any:
     """Examine a kernel for a package, see `examine.examined`. Raises UsageError."""
-    request = _Request(task=task, candidate=candidate, fresh=fresh, trained=trained).model_dump_json()
+    request = _Request(
+        task=task, candidate=candidate, fresh=fresh, trained=trained, device=device
+    ).model_dump_json()
     with tempfile.TemporaryDirectory() as folder:
         # Not multiprocessing, which would run the caller's script again.
         command = [sys.executable, "-P", "-m", "kernelwright.results.dropin.apart", folder]
@@ -48,12 +53,14 @@ def _examine(folder: Path) -> None:
 
     warnings.simplefilter("ignore")
     request = _Request.model_validate_json(sys.stdin.read())
-    if request.candidate.language == "triton" and not torch.cuda.is_available():
+    on_gpu = request.device == "cuda" and torch.cuda.is_available()
+    if request.device == "cuda" and not on_gpu:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     from kernelwright.results.dropin.examine import examined
 
     try:
-        found = examined(request.task, request.candidate, folder, request.fresh, request.trained)
+        device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        found = examined(request.task, request.candidate, folder, device, request.fresh, request.trained)
         answer: dict[str, Any] = {"examined": found.model_dump(mode="json")}
     except UsageError as error:
         answer = {"error": [error.message, error.fix]}

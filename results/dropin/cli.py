@@ -69,7 +69,8 @@ class PackageOptions(Section):
         bool,
         typer.Option(
             "--where-faster/--everywhere",
-            help="Call a kernel only in modes (forward or training, eager or compiled) it was faster in.",
+            help="Call a kernel only in modes (forward or training, eager or compiled) it was measured to be "
+            "faster in.",
         ),
     ] = True
     licence: Annotated[str, typer.Option(metavar="SPDX", help="Licence, such as Apache-2.0.")] = UNSTATED

@@ -21,7 +21,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator.reference.draws import CPU
 from kernelwright.kernelbench.evaluator.reference.loading import import_source, to_device, to_precision
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
 from kernelwright.kernelbench.jit.arguments import DTYPES
@@ -43,16 +42,20 @@ _INSTRUCTIONS = re.compile(
 
 
 def examined(
-    task: Task, candidate: Candidate, folder: Path, fresh: bool = True, trained: bool = True
+    task: Task,
+    candidate: Candidate,
+    folder: Path,
+    device: torch.device,
+    fresh: bool = True,
+    trained: bool = True,
 ) -> Examined:
-    """Examine a kernel; raises UsageError if it cannot be exported.
+    """Examine a kernel on a device; raises UsageError if it cannot be exported.
 
     `folder`: for the files that are imported; `fresh`: outputs must not share memory with inputs;
     `trained`: with gradients. A kernel for several sizes is examined for any, see `any_size`.
     """
     torch.manual_seed(0)
     libraries: dict[str, BuiltLibrary] = {}
-    device = device_of(candidate)
     with torch.no_grad():
         reference = import_source(for_device(task.primary.source, device), "exported_reference", folder)
         arguments = constructor_inputs(reference.get_init_inputs(), reference.Model)
@@ -104,12 +107,6 @@ def examined(
             return examined.model_copy(update=for_any_size(task, examined, model, kernel, folder, device))
     except OneSize as why_not:
         return examined.model_copy(update={"one_size": str(why_not)})
-
-
-def device_of(candidate: Candidate) -> torch.device:
-    """Return the device that a kernel is examined on: a GPU for Triton, or its interpreter without one."""
-    on_gpu = candidate.language == "triton" and torch.cuda.is_available()
-    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else CPU
 
 
 def _on(value: Any, device: torch.device) -> Any:
@@ -336,7 +333,8 @@ def _rows(
     generator = torch.Generator().manual_seed(0)
     forms = [Argument("", tuple(x.shape), tuple(x.stride()), x.dtype) for x in inputs]
     # The second is larger, so that what is taken over both, a mean say, is that of neither.
-    parts = [[_scaled(form.like(generator), by) for form in forms] for by in (1.0, 3.0)]
+    device = inputs[0].device
+    parts = [[_scaled(form.like(generator).to(device), by) for form in forms] for by in (1.0, 3.0)]
     try:
         twin = copy.deepcopy(model).double()
         alone = [tuple(flat(twin(*part))) for part in parts]

@@ -79,6 +79,8 @@ def write(
     check_layers([layer for each in chosen for layer in each.layers], form)
     check_functions([path for each in chosen for path in each.functions])
     device = _device_of(chosen)
+    if inside is not None and not is_here(device):
+        raise UsageError("--inside times kernels for a GPU, and there is none", "leave it out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StorageError(f"{out} is not empty", "choose a new folder")
     beside = out.absolute().parent
@@ -87,7 +89,7 @@ def write(
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=beside) as temporary:
             whole = Path(temporary) / "package"
             metadata = _written(chosen, whole, name, form, licence, device)
-            if (measure or where_faster) and _is_here(device):
+            if (measure or where_faster) and is_here(device):
                 _measure(metadata, whole, name, form, where_faster)
             if inside is not None:
                 _measure_inside(metadata, whole, name, form, inside)
@@ -103,16 +105,17 @@ def write(
 
 def _device_of(chosen: Sequence[PackagedKernel]) -> str:
     """Return the kind of device of all kernels, "cpu" or "cuda". Raises UsageError for several."""
-    winners = [winner for each in chosen for winner in (each.winner, *each.backward)]
-    kinds = {each.device: each for each in winners if each.candidate.language != "torch"}
+    kinds = {each.winner.device: each.winner for each in chosen if each.winner.device}
     if len(kinds) > 1:
         named = " and ".join(f"{each.task.id} in {each.candidate.language}" for each in kinds.values())
         raise UsageError(f"a package has kernels for one device, not {named}", "export them separately")
-    return next(iter(kinds), "cpu")
+    if not kinds:  # torch calls, whose gradients may have kernels
+        return next((winner.device for each in chosen for winner in each.backward if winner.device), "cpu")
+    return next(iter(kinds))
 
 
-def _is_here(device: str) -> bool:
-    """Return True if this machine has such a device, to time kernels on."""
+def is_here(device: str) -> bool:
+    """Return True if this machine has a device of the kind, to time kernels on."""
     import torch
 
     return device == "cpu" or torch.cuda.is_available()
@@ -130,13 +133,15 @@ def _written(
     functions: dict[str, Any] = {}
     kernels = []
     about: dict[str, Any] = {}
+    capabilities: set[tuple[int, ...]] = set()  # of the GPU
     for each in chosen:
-        words, found = _kernel(each, package / each.name, package / "libraries", functions, licence)
+        words, found = _kernel(each, package / each.name, package / "libraries", functions, licence, device)
         kernels.append(words)
+        capabilities |= {found.capability} if found.capability else set()
         about = {
             "torch": found.torch,
             "cpu_flags": found.cpu_flags if functions else (),  # of this machine, which built them
-            "capabilities": [found.capability] if found.capability else [],  # of the GPU
+            "capabilities": sorted(capabilities),
         }
     (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
@@ -279,16 +284,21 @@ def _measured(folder: Path, name: str, *inside: str) -> Any:
 
 
 def _kernel(
-    chosen: PackagedKernel, folder: Path, libraries: Path, functions: dict[str, Any], licence: str
+    chosen: PackagedKernel,
+    folder: Path,
+    libraries: Path,
+    functions: dict[str, Any],
+    licence: str,
+    device: str,
 ) -> tuple[dict[str, Any], Any]:
     winner = chosen.winner
-    examined = examined_apart(winner.task, winner.candidate)
+    examined = examined_apart(winner.task, winner.candidate, device=device)
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "reference.py").write_text(winner.task.source)
     (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source) + _ARGUMENTS)
     _keep(examined.libraries, libraries, functions)
-    backward, limits = _backward(chosen, examined, folder, libraries, functions)
+    backward, limits = _backward(chosen, examined, folder, libraries, functions, device)
     if unknown := sorted({name for each in chosen.layers.values() for name in each} - {*examined.parameters}):
         raise UsageError(
             f"{winner.task.id} has no parameter {', '.join(unknown)}",
@@ -341,7 +351,12 @@ def _kernel(
 
 
 def _backward(
-    chosen: PackagedKernel, examined: Any, folder: Path, libraries: Path, functions: dict[str, Any]
+    chosen: PackagedKernel,
+    examined: Any,
+    folder: Path,
+    libraries: Path,
+    functions: dict[str, Any],
+    device: str,
 ) -> tuple[dict[str, Any] | None, dict[str, tuple[int, int | None]]]:
     """Return what metadata.json says of the gradient, and the limits of free sizes with its kernels."""
     limits = examined.limits
@@ -352,11 +367,12 @@ def _backward(
     if chosen.backward:
         gradient, own, training = _chosen_gradient(chosen, examined)
         # A sum's gradient is what came in, of which operators make a copy where they must.
-        kernel = _embedded(own, folder / "backward.py", libraries, functions, fresh=False)
+        file = folder / "backward.py"
+        kernel = _embedded(own, file, libraries, functions, device, fresh=False)
         limits = _common(limits, kernel, own)
         if training is not None:
             file = folder / "training.py"
-            kernel = _embedded(training, file, libraries, functions)
+            kernel = _embedded(training, file, libraries, functions, device)
             limits, made = _common(limits, kernel, training), kernel.outputs
             file.write_text(file.read_text() + _ARGUMENTS)
             for name, each in zip(gradient["saves"], made[len(examined.outputs) :], strict=True):
@@ -422,10 +438,15 @@ def _chosen_gradient(
 
 
 def _embedded(
-    winner: Winner, file: Path, libraries: Path, functions: dict[str, Any], fresh: bool = True
+    winner: Winner, file: Path, libraries: Path, functions: dict[str, Any], device: str, fresh: bool = True
 ) -> Any:
-    """Write a kernel in the package's form; return its examination."""
-    found = examined_apart(winner.task, winner.candidate, fresh, trained=False)
+    """Write a kernel in the package's form; return its examination. Raises UsageError for another device."""
+    if winner.device not in ("", device):
+        raise UsageError(
+            f"{winner.task.id} is in {winner.candidate.language}, unlike the kernel whose gradient it is",
+            "run that task in the same language",
+        )
+    found = examined_apart(winner.task, winner.candidate, fresh, trained=False, device=device)
     _keep(found.libraries, libraries, functions)
     file.write_text(_standing_alone(winner.candidate.source))
     return found

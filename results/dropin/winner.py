@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.evaluator.emulated import RIGHT
 from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Record, Task
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt, TaskRun
@@ -31,8 +32,8 @@ class Winner(Record):
 
     @property
     def device(self) -> str:
-        """Kind of device that it runs on: "cuda" or "cpu"."""
-        return "cuda" if self.candidate.language == "triton" else "cpu"
+        """Kind of device that it runs on: "cuda" or "cpu"; "" for torch calls, which run on any."""
+        return {"torch": "", "triton": "cuda"}.get(self.candidate.language, "cpu")
 
     @property
     def verified_on(self) -> str:
@@ -84,7 +85,8 @@ class Winner(Record):
         with RunDatabase.open(run, read_only=True) as database:
             wholes = [entry.task.id for entry in database.tasks() if entry.task.part is None]
             found = {task: database.attempts(task) for task in wholes}
-        tasks = [task for task, made in found.items() if best_attempt(made) or _best_without_gpu(made)]
+        tasks = [task for task, made in found.items() if best_attempt(made)]
+        tasks = tasks or [task for task, made in found.items() if _best_without_gpu(made)]
         if not tasks:
             raise UsageError(
                 f"{run} has no correct kernel", "only verified kernels are exported: use another run"
@@ -94,7 +96,16 @@ class Winner(Record):
 
 def _best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | None:
     """Return the last kernel for a GPU that was right in emulation, where there is no GPU to time it on."""
-    right = [each for each in attempts if each.evaluation.right and each.evaluation.launched]
+    failed = {each.candidate.sha256 for each in attempts if each.confirms and not each.evaluation.right}
+    right = [
+        each
+        for each in attempts
+        if each.evaluation.right
+        and each.evaluation.launched
+        and each.evaluation.reason.startswith(RIGHT)
+        and each.candidate.language in _LANGUAGES
+        and each.candidate.sha256 not in failed
+    ]
     return right[-1] if right else None
 
 

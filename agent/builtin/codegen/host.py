@@ -140,13 +140,18 @@ class HostCode:
         if short in SAME:
             original = node.args[0]
             assert isinstance(original, Ref)
-            if short != "clone" or original.ref not in self.inputs:
+            if short != "clone" or not self.is_of_an_input(original.ref):
                 self.names[name] = self.value(original.ref)
                 return self.names[name]
         text = self.call(node)
         self.names[name] = self.fresh(name)
         self.lines.append(f"{self.names[name]} = {text}")
         return self.names[name]
+
+    def is_of_an_input(self, name: str) -> bool:
+        """Return True for an input, and for a view of one: of its memory."""
+        view = self.program.views.get(name)
+        return name in self.inputs or (isinstance(view, View) and view.base in self.inputs)
 
     def whole(self, view: View) -> bool:
         return view.linear and view.numel == math.prod(self.program.shapes[view.base])

@@ -168,7 +168,7 @@ class DropInKernel:
         """Check a kernel that lacks gradients: where autograd records, these would silently be lost."""
         if torch.is_grad_enabled():
             for each, has, argument in zip(tensors, self.differentiated, self.arguments, strict=False):
-                if not has and each.requires_grad:
+                if not has and getattr(each, "requires_grad", False):
                     return False, f"a gradient of {argument.name} is wanted, and the kernel has none"
         return self._fits(*tensors)
 

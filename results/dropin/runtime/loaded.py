@@ -1,5 +1,7 @@
 """A kernel's file, called with the weights of the layer that it computes."""
 
+import ast
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -41,27 +43,53 @@ class Loaded:
 
     @property
     def traced(self) -> Compute | None:
-        """The same with launches that a compiler sees, as it does those of its own kernels; None of C++."""
-        if KIND == "cpu" or IS_INTERPRETED or not _launched(self._module):
+        """The same with launches that a compiler sees, as it does those of its own kernels.
+
+        None of C++, and of a file whose launches are not all told from its text.
+        """
+        kernels = {} if KIND == "cpu" or IS_INTERPRETED else launched(self._module)
+        if not kernels:
             return None
+        seen = {name: torch.library.wrap_triton(kernel) for name, kernel in kernels.items()}
+        own = {name: vars(self._module)[name] for name in kernels}
 
         def call(*tensors: torch.Tensor) -> Tensors:
-            kernels = _launched(self._module)
-            vars(self._module).update({name: torch.library.wrap_triton(k) for name, k in kernels.items()})
+            vars(self._module).update(seen)
             try:
                 return self._computed(self._forward, tensors)
             finally:
-                vars(self._module).update(kernels)
+                vars(self._module).update(own)
 
         return call
 
 
-def _launched(module: ModuleType) -> dict[str, Any]:
-    """Return a file's Triton kernels, by their names in it."""
+def launched(module: ModuleType) -> dict[str, Any]:
+    """Return the Triton kernels that a file launches as `NAME[grid](...)`, by these names.
+
+    Empty where some kernel may be launched otherwise, for it is neither one of these nor called by another.
+    Kernels that others call keep their place while a compiler looks on: it reads them from there.
+    """
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
-    return {name: each for name, each in vars(module).items() if isinstance(each, JITFunction | Autotuner)}
+    def kernel_of(value: Any) -> Any:
+        """Return a kernel, also one that a launcher of the file's own holds."""
+        inner = getattr(value, "kernel", None)
+        found = inner if isinstance(inner, JITFunction) else value
+        return found if isinstance(found, JITFunction | Autotuner) else None
+
+    kernels = {name: kernel_of(value) for name, value in vars(module).items()}
+    kernels = {name: kernel for name, kernel in kernels.items() if kernel is not None}
+    by_host, by_kernels = set(), set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            if isinstance(node.func.value, ast.Name):
+                by_host.add(node.func.value.id)
+        elif isinstance(node, ast.FunctionDef) and node.name in kernels:
+            by_kernels |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    found = {name: kernel for name, kernel in kernels.items() if name in by_host}
+    unknown = kernels.keys() - found.keys() - by_kernels
+    return {} if unknown or by_kernels & found.keys() else found
 
 
 def holder_of(model: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:

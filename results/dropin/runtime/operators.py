@@ -9,8 +9,10 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.compiler import is_compiling
+from torch.export._trace import custom_triton_ops_decomposition_disabled
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from .device import KEY
@@ -25,6 +27,7 @@ _modes, _is_profiled = torch._C._len_torch_dispatch_stack, torch.autograd._profi
 _transforms = torch._C._are_functorch_transforms_active
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 Compute: TypeAlias = Callable[..., Tensors]
+_TRACED = (FakeTensor, FunctionalTensor)  # tensors that stand for others while a graph is traced
 _LIBRARIES: dict[str, torch.library.Library] = {}
 
 
@@ -76,13 +79,21 @@ def define(
 
     library.impl(function, called, KEY)
     if traced is not None:
-        seen = traced
+        seen = guarded(traced)
 
         def transparent(mode: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if custom_triton_ops_decomposition_disabled():  # in what is exported, to run elsewhere
+                return mode.__torch_dispatch__(operator, types, args, kwargs)
+            if not all(issubclass(each, _TRACED) or each is torch.Tensor for each in types):
+                return NotImplemented
             with mode:
                 made, tensors = computed(seen, args)
                 taken = {id(each) for each in tensors}
-                return only(tuple(each.clone() if id(each) in taken else each for each in made))
+                own = []
+                for each in made:  # as operators promise: each in memory of its own
+                    own.append(each.clone() if each._is_view() or id(each) in taken else each)
+                    taken.add(id(each))
+                return only(tuple(own))
 
         torch.library.register_torch_dispatch(name, FunctionalTensorMode, transparent, lib=library)
 
@@ -154,7 +165,7 @@ class Gradients:
         self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
         places = {each.name: place for place, each in enumerate((*inputs, *outputs, *saves))}
         self._uses, self._forms = [places[use.name] for use in uses], uses
-        self._differentiated = differentiated
+        self._arguments, self._differentiated = inputs, differentiated
         self._all_floating = all(each.dtype.is_floating_point for each in outputs)
         self._free = any(each.free for each in (*inputs, *outputs))
         self._plans: dict[tuple[bool, ...], list[int | None]] = {}  # places of what is kept
@@ -164,6 +175,9 @@ class Gradients:
         return list(compress(ctx.needs_input_grad, self._differentiated))
 
     def _plan(self, ctx: Any) -> list[int | None]:
+        for needs, has, form in zip(ctx.needs_input_grad, self._differentiated, self._arguments, strict=True):
+            if needs and not has and form.dtype.is_floating_point:
+                raise NotImplementedError(f"a gradient of {form.name} is wanted, and the kernel has none")
         needed = self._needed(self._wanted(ctx))
         plan = [place if needs else None for place, needs in zip(self._uses, needed, strict=True)]
         self._plans[ctx.needs_input_grad] = plan

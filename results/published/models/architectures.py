@@ -14,7 +14,8 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -125,7 +126,7 @@ def of_float64(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 class _Architecture:
-    """A model without kernels; each check makes one with them."""
+    """A model, with kernels and without: functions are replaced for all models, so one after the other."""
 
     def __init__(self, name: str, package: Path) -> None:
         self.name, self.package = name, imported(package)
@@ -133,22 +134,31 @@ class _Architecture:
         torch.manual_seed(1)
         self.batch = self.batch_of(*SIZES[0])
 
-    def with_kernels(self) -> nn.Module:
+    @contextmanager
+    def with_kernels(self) -> Iterator[nn.Module]:
         model = copy.deepcopy(self.stock)
         self.package.apply(model)
-        return model
+        try:
+            yield model
+        finally:
+            self.package.remove(model)
+
+    def held(self, run: Callable[[nn.Module], dict[str, Tensor]], exact: dict[str, Tensor]) -> str:
+        """Hold what is run with kernels against the same without."""
+        theirs = run(copy.deepcopy(self.stock))
+        with self.with_kernels() as model:
+            ours = run(model)
+        return unlike(ours, theirs, exact)
 
     def step(self) -> str:
-        return unlike(
-            step(self.with_kernels(), self.batch),
-            step(self.stock, self.batch),
-            of_float64(self.stock, self.batch),
-        )
+        return self.held(lambda model: step(model, self.batch), of_float64(self.stock, self.batch))
 
     def autocast(self) -> str:
-        with torch.autocast("cpu", torch.bfloat16):
-            ours, theirs = (step(each, self.batch) for each in (self.with_kernels(), self.stock))
-        return unlike(ours, theirs, of_float64(self.stock, self.batch))
+        def run(model: nn.Module) -> dict[str, Tensor]:
+            with torch.autocast("cpu", torch.bfloat16):
+                return step(model, self.batch)
+
+        return self.held(run, of_float64(self.stock, self.batch))
 
     def lora(self) -> str:
         from peft import LoraConfig, get_peft_model
@@ -158,49 +168,51 @@ class _Architecture:
             wanted = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
             return get_peft_model(model, wanted).train()
 
-        stock = adapted(copy.deepcopy(self.stock))
-        return unlike(
-            step(adapted(self.with_kernels()), self.batch),
-            step(stock, self.batch),
-            of_float64(stock, self.batch),
-        )
+        exact = of_float64(adapted(copy.deepcopy(self.stock)), self.batch)
+        return self.held(lambda model: step(adapted(model), self.batch), exact)
 
     def checkpointing(self) -> str:
-        model = self.with_kernels()
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        return unlike(
-            step(model, self.batch), step(self.stock, self.batch), of_float64(self.stock, self.batch)
-        )
+        def run(model: nn.Module) -> dict[str, Tensor]:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            return step(model, self.batch)
+
+        return self.held(run, of_float64(self.stock, self.batch))
 
     def compiled(self) -> str:
-        model = torch.compile(self.with_kernels(), fullgraph=True)
-        for size in SIZES:
-            batch = self.batch_of(*size)
-            ours = step(model, batch)
+        batches = [self.batch_of(*size) for size in SIZES]
+        plain = [(step(self.stock, batch), of_float64(self.stock, batch)) for batch in batches]
+        with self.with_kernels() as model:
+            whole = torch.compile(model, fullgraph=True)
+            steps = [step(whole, batch) for batch in batches]
+        for size, ours, (theirs, exact) in zip(SIZES, steps, plain, strict=True):
             ours = {name.replace("_orig_mod.", ""): each for name, each in ours.items()}
-            found = unlike(ours, step(self.stock, batch), of_float64(self.stock, batch))
-            if found != "ok":
+            if (found := unlike(ours, theirs, exact)) != "ok":
                 return f"at {size}: {found}"
         return "ok"
 
     def generate(self) -> str:
         if self.name in _ENCODERS:
             return "-"
-        made = []
-        for model in (self.with_kernels(), self.stock):
+
+        def tokens(model: nn.Module) -> Tensor:
             model.eval()
-            made.append(model.generate(self.batch["input_ids"], max_new_tokens=8, do_sample=False))
-        self.stock.train()
-        return "ok" if torch.equal(*made) else "other tokens"
+            return model.generate(self.batch["input_ids"], max_new_tokens=8, do_sample=False)
+
+        theirs = tokens(copy.deepcopy(self.stock))
+        with self.with_kernels() as model:
+            ours = tokens(model)
+        return "ok" if torch.equal(ours, theirs) else "other tokens"
 
     def calls(self) -> tuple[int, int]:
         """Return the calls of one step that kernels compute, and those that replaced layers do."""
-        model = self.with_kernels()
-        step(model, self.batch)
-        layers = self.package.report(model).layers.values()
-        return tuple(
-            sum(sum(getattr(each, by).values()) for each in layers) for by in ("by_kernel", "by_layer")
-        )
+        with self.with_kernels() as model:
+            step(model, self.batch)
+            layers = self.package.report(model).layers.values()
+            by = [
+                sum(sum(getattr(each, kind).values()) for each in layers)
+                for kind in ("by_kernel", "by_layer")
+            ]
+        return by[0], by[1]
 
 
 def imported(folder: Path) -> Any:
@@ -225,12 +237,9 @@ def _in_rank(rank: int, name: str, package: str, way: str, folder: str) -> None:
         fully_shard(model)
         return model
 
-    found = unlike(
-        *(
-            step(parallel(each), batch)
-            for each in (one.with_kernels(), copy.deepcopy(one.stock), copy.deepcopy(one.stock).double())
-        )
-    )
+    wide = {n: each.double() if each.is_floating_point() else each for n, each in batch.items()}
+    exact = step(parallel(copy.deepcopy(one.stock).double()), wide)
+    found = one.held(lambda model: step(parallel(model), batch), exact)
     dist.barrier()
     dist.destroy_process_group()
     (Path(folder) / f"{rank}.txt").write_text(found)
@@ -246,8 +255,9 @@ def in_two_processes(name: str, package: str, way: str) -> str:
 def main(name: str, package: str) -> None:
     logging.disable()
     one = _Architecture(name, Path(package))
-    report = one.package.apply(copy.deepcopy(one.stock))
-    print(report)
+    model = copy.deepcopy(one.stock)
+    print(one.package.apply(model))
+    one.package.remove(model)
     checks: dict[str, Callable[[], str]] = {
         "step": one.step,
         "autocast": one.autocast,

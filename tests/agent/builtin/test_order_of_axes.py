@@ -23,6 +23,15 @@ def test_inputs_are_read_as_they_lie(name: str, tmp_path: Path) -> None:
     assert ".permute(" in candidate.source
 
 
+@pytest.mark.parametrize("given", ["x", "x.transpose(0, 1)"])
+def test_a_copy_of_an_input_has_memory_of_its_own(given: str, tmp_path: Path) -> None:
+    text = source(f"return {given}.clone(), torch.exp(x)", "torch.randn(9, 4, 64).transpose(0, 1)")
+    _, new, inputs = models(text, propose(text), tmp_path)
+    with torch.no_grad():
+        copy, _ = new(*inputs)
+    assert copy.untyped_storage().data_ptr() != inputs[0].untyped_storage().data_ptr()
+
+
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_parts_are_computed_where_they_lie(name: str, tmp_path: Path) -> None:
     prove(GRADIENTS[name], tmp_path)

@@ -35,6 +35,9 @@ INPUTS = {
         "torch.randn(2, 9, 3, 64).transpose(1, 2), torch.randn(9, 64)",
         arguments="x, y",
     ),
+    "a copy": source(
+        "return x.clone(), torch.exp(x)", "torch.randn(9, 4, 64).transpose(0, 1)", arguments="x"
+    ),
     "three orders, and one given back": source(
         "return x + y + z, y, torch.softmax(y, 1)",
         "torch.randn(5, 40, 6).permute(2, 0, 1), torch.randn(40, 6, 5).permute(1, 2, 0), torch.randn(6, 5, 40)",

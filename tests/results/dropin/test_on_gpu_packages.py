@@ -11,6 +11,7 @@ import pytest
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
+from tests.helpers.builtin.proving import TRACES, propose, source
 from tests.helpers.dropin.exporting import NORM, winner
 from tests.helpers.installed import require
 
@@ -91,23 +92,44 @@ def test_without_a_gpu_the_layer_computes(package: Path) -> None:
     python(package, "-c", textwrap.dedent(code), interpret=False)
 
 
-def test_a_compiler_sees_its_launches(package: Path) -> None:
-    """With tensors of a GPU that have no memory, as Inductor traces them."""
+GATED = source(
+    "return torch.sigmoid(x) * self.w", "torch.randn(64, 96)", init="self.w = nn.Parameter(torch.rand(96))"
+)
+
+
+@pytest.mark.parametrize("written", ["by hand", "by the builtin coder"])
+def test_a_compiler_sees_its_launches(
+    written: str, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tensors of a GPU that have no memory, as Inductor traces them; only the output is written."""
+    monkeypatch.setenv(TRACES, str(tmp_path))
+    if written != "by hand":
+        candidate = propose(GATED, "triton")
+        assert "class Launcher" in candidate.source and "sigmoid(" in candidate.source
+        one = winner(GATED, candidate.source, "gated").model_copy(update={"candidate": candidate})
+        package = tmp_path / "out"
+        write([PackagedKernel("gated", one)], package, "fused")
     code = """
         import torch
+        import triton
+        from triton.backends.compiler import GPUTarget
 
+        class Driver:
+            get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+            get_active_torch_device = staticmethod(lambda: torch.device("cuda"))
+
+        triton.runtime.driver.set_active(Driver())
         torch.cuda.is_available = lambda: True
-        torch.cuda.get_device_capability = lambda: (9, 0)
+        torch.cuda.get_device_capability = lambda *_: (9, 0)
         import fused
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx
         from torch._subclasses.functional_tensor import FunctionalTensorMode, FunctionalTensor
         from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
 
-        kernel = fused.KERNELS["rms_norm"]
+        (kernel,) = fused.KERNELS.values()
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            x = torch.empty(4, 16, 64, device="cuda")
-            weight = torch.empty(64, device="cuda")
+            given = [torch.empty(each.shape, device="cuda") for each in kernel.arguments]
 
             def traced(*given):
                 with FunctionalTensorMode() as mode:
@@ -116,10 +138,13 @@ def test_a_compiler_sees_its_launches(package: Path) -> None:
                     torch._sync(made)
                     return torch._from_functional_tensor(made.elem)
 
-            graph = make_fx(traced)(x, weight)
-        targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
-        assert triton_kernel_wrapper_functional in targets, targets
-        assert kernel.operator not in targets
+            graph = make_fx(traced)(*given)
+        nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
+        launches = [node for node in nodes if node.target is triton_kernel_wrapper_functional]
+        assert launches and kernel.operator not in [node.target for node in nodes]
+        for node in launches:
+            written = node.kwargs["tensors_to_clone"]
+            assert len(written) == 1 and "out" in written[0], written
     """
     python(package, "-c", textwrap.dedent(code), interpret=False)
 
