@@ -175,7 +175,9 @@ class Gradients:
         return list(compress(ctx.needs_input_grad, self._differentiated))
 
     def _plan(self, ctx: Any) -> list[int | None]:
-        for needs, has, form in zip(ctx.needs_input_grad, self._differentiated, self._arguments, strict=True):
+        for needs, has, form in zip(
+            ctx.needs_input_grad, self._differentiated, self._arguments, strict=False
+        ):
             if needs and not has and form.dtype.is_floating_point:
                 raise NotImplementedError(f"a gradient of {form.name} is wanted, and the kernel has none")
         needed = self._needed(self._wanted(ctx))
