@@ -37,7 +37,7 @@ class Winner(Record):
 
     @property
     def verified_on(self) -> str:
-        """What it was verified on, in words."""
+        """Name of the processor that it was verified on, or what stood in for one."""
         target = self.evaluation.target
         if self.device == "cuda" and target.device == "cpu":
             return "Triton's interpreter, on no GPU"

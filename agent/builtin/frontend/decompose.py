@@ -197,7 +197,7 @@ def nll_loss_backward(
 def slice_backward(
     grad: Tensor, sizes: list[int], dim: int, start: int | None, end: int | None, step: int
 ) -> Tensor:
-    """As a concatenation with zeros, of which a sum of several becomes one without."""
+    """Return a concatenation with zeros; a sum of several becomes one of their parts."""
     if step != 1:
         return NotImplemented
     first = _place(0 if start is None else start, sizes[dim])
