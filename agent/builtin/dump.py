@@ -48,7 +48,12 @@ class Dump:
         """Each form below the step that it is the result of, and the steps that change nothing of it."""
         parts = []
         for (step, *idle), form in self._sections:
-            parts += [f"== {step}", form, *([f"-- unchanged by {', '.join(idle)}"] if idle else []), ""]
+            parts += [
+                f"== {step}",
+                form,
+                *([f"-- unchanged by {', '.join(dict.fromkeys(idle))}"] if idle else []),
+                "",
+            ]
         return "\n".join(parts)
 
 
