@@ -104,6 +104,7 @@ def test_no_rows_are_an_empty_result(tmp_path: Path) -> None:
         assert model(torch.randn(0, 96)).shape == (0, 96)
 
 
+@pytest.mark.slow
 def test_equal_lengths_of_inputs_that_are_broadcast_are_no_limit(tmp_path: Path) -> None:
     """Of which torch notes that they are equal, or that one is 1; and a product of sizes is a length, too."""
     text = free_source(

@@ -288,6 +288,7 @@ def test_a_kernel_computes_the_gradients_that_training_wants(tmp_path: Path) -> 
     python(tmp_path / "out", "-c", textwrap.dedent(used))
 
 
+@pytest.mark.slow
 def test_inputs_without_a_gradient_have_the_task_s_names() -> None:
     source = ROTATED.replace("(self, x, cos)", "(self, *given)").replace(
         "return (x", "x, cos = given\n        return (x"
