@@ -454,7 +454,7 @@ def test_it():
     words = dict(fused.METADATA["kernels"][0], backward=None, operator="without")
     kernel = DropInKernel(words, "fused.rms_norm", "fused", "")
     x, weight = torch.randn(4, 16, 64), torch.rand(64, requires_grad=True)
-    assert kernel.check(x, weight) == (False, "a gradient is wanted, and the kernel has none")
+    assert kernel.check(x, weight) == (False, "a gradient of weight is wanted, and the kernel has none")
     kernel(x, weight).sum().backward()
     assert weight.grad.any()
     with torch.no_grad():
