@@ -148,7 +148,8 @@ def _written(
     (package / "tests").mkdir()
     (package / "tests" / "__init__.py").write_text("")
     for file in ("test_drop_in.py", "test_in_training.py"):
-        (package / "tests" / file).write_text(template(file).render(name=name))
+        free = any(each["limits"] for each in kernels)
+        (package / "tests" / file).write_text(template(file).render(name=name, free=free))
     if form.module:
         (package / form.module).write_text(_for_framework(chosen, name, form))
     (package / "benchmark.py").write_text(template("benchmark.py").render(name=name))

@@ -76,7 +76,7 @@ def python(package: Path, *words: str, interpret: bool) -> str:
 def test_its_tests_pass_in_the_interpreter(package: Path) -> None:
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
     said = python(package, *words, interpret=True)
-    assert "25 passed, 1 skipped" in said, said  # the one is for kernels of any size
+    assert "25 passed in" in said, said
 
 
 def test_without_a_gpu_the_layer_computes(package: Path) -> None:
