@@ -280,7 +280,7 @@ def test_a_readme_shows_how_its_format_is_used(tmp_path: Path, monkeypatch: pyte
         Format.megatron: "fused.megatron.replaced(",
     }
     examined = examined_apart(SIGMOIDS.task, SIGMOIDS.candidate)
-    monkeypatch.setattr("kernelwright.results.dropin.package.examined_apart", lambda *_: examined)
+    monkeypatch.setattr("kernelwright.results.dropin.package.examined_apart", lambda *_, **__: examined)
     chosen = [PackagedKernel("sigmoids", SIGMOIDS, {"torch.nn.RMSNorm": {}})]
     for form in Format:
         write(chosen, tmp_path / form, "fused", form, measure=False)
