@@ -9,6 +9,7 @@ extra; it times nothing that is published. Time: 90 minutes. Writes models/archi
 """
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -29,14 +30,10 @@ _SCRIPT = Path("results") / "published" / "models" / "architectures.py"
 _RUNS = Path("runs") / "bench-architectures"
 _SIZES = ("batch=2,length=32", "batch=3,length=40", "batch=1,length=48,hidden")
 _CHECKS = ("step", "autocast", "LoRA", "checkpointing", "compiled", "generate", "DDP", "FSDP2")
-NAMES = (
-    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "olmo2", "gpt_neox", "gpt2", "bert",
-    "roberta", "t5", "bart", "vit",
-)  # fmt: skip
 
 
 def run(only: Annotated[str, typer.Option(help="Some, by commas; the table is printed.")] = "") -> None:
-    names = only.split(",") if only else NAMES
+    names = only.split(",") if only else runpy.run_path(str(_SCRIPT))["ARCHITECTURES"]
     rows, notes = [], []
     for name in names:
         found = _checked(name)

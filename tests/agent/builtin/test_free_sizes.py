@@ -106,7 +106,7 @@ def test_no_rows_are_an_empty_result(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_equal_lengths_of_inputs_that_are_broadcast_are_no_limit(tmp_path: Path) -> None:
-    """Of which torch notes that they are equal, or that one is 1; and a product of sizes is a length, too."""
+    """Torch's notes say that they are equal, or that one is 1; and a product of sizes is a length, too."""
     text = free_source(
         "return torch.baddbmm(z, x, y).relu(), w.view(x.shape[0], 4, 16) * 2",
         "torch.randn(batch, 4, 32), torch.randn(batch, 32, 16), torch.randn(batch, 4, 16), torch.randn(batch * 4, 16)",

@@ -70,7 +70,7 @@ def test_an_overflow_of_the_reference_may_be_matched_or_avoided() -> None:
 
 
 def test_what_is_too_large_for_the_precision_may_be_infinite() -> None:
-    """Where the reference is NaN: sums of infinities are, and a kernel may take the sum in another order."""
+    """Infinities are right where the reference is NaN, their sum: a kernel may sum in another order."""
     x = torch.tensor([[60.0, 1.0]])
     large = budget_of(lambda t: torch.exp(2 * t) * 3 - torch.exp(t + 60), x)
     assert torch.isnan(large.reference).tolist() == [[True, False]] and large.exact[0, 0] > 1e52
