@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelwright.agent.whole_model.parts import parts_of
-from kernelwright.agent.whole_model.places import CallSite
+from kernelwright.agent.whole_model.places import CallSite, StepCost
 from kernelwright.agent.whole_model.step import ModelStep
 from kernelwright.agent.whole_model.survey import StepSurvey, survey
 from tests.agent.whole_model.models import Norm, Wide, build, loss, refuses
@@ -97,3 +97,15 @@ def test_parts_of_more_calls_are_looked_into(trained: StepSurvey) -> None:
 def test_a_part_that_cannot_be_traced_is_listed_with_the_reason() -> None:
     (part,) = parts_of(surveyed(ModelStep.of(refuses(), (), {}, False, "models:refuses")), 24)
     assert not part.source and "cannot be traced" in part.reason
+
+
+@pytest.mark.parametrize(("products_s", "has_a_task"), [(0.8, True), (0.95, False)])
+def test_a_part_that_is_nearly_all_products_has_no_task(products_s: float, has_a_task: bool) -> None:
+    found = surveyed(ModelStep.of((Norm(64), torch.randn(32, 64), loss), (), {}, True, "norm"))
+    found.places[0].own = StepCost(forward_s=1.0, products_s=products_s)
+    vars(found.places[0]).pop("cost", None)  # which is kept
+    (part,) = parts_of(found, 24)
+    assert bool(part.source) == has_a_task
+    assert part.reason == (
+        "" if has_a_task else "nearly all of it is products: fusing makes it 1.05 times as fast at most"
+    )
