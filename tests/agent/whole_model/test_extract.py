@@ -65,7 +65,8 @@ def test_a_model_of_transformers_is_extracted_with_its_functions(tmp_path: Path)
     [
         (["softmax"], "softmax names no model — give FILE.py:NAME"),
         (["none.py:build"], "there is no file none.py"),
-        (["torch.nn:Linear", "--input", "8,y"], "invalid --input 8,y"),
+        (["torch.nn:Linear", "--input", "8,4.5"], "invalid --input 8,4.5"),
+        (["torch.nn:Linear", "--input", "8,y"], "no size is given for y in --input"),
     ],
 )
 def test_what_is_no_model_is_said_before_anything_is_started(
