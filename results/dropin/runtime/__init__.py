@@ -1,1 +1,4 @@
-"""Runtime of packages of exported kernels. Copied into each of them unchanged; it needs only torch."""
+"""Runtime of packages of exported kernels, copied into each of them; it needs only torch.
+
+What is not the same in all is the kind of device, in `device.py`.
+"""

@@ -130,7 +130,7 @@ class Noisy(torch.nn.RMSNorm):
         return torch.nn.functional.dropout(super().forward(x))
 
 
-from fused.runtime.megatron import drop_in
+from fused.runtime.frameworks.megatron import drop_in
 
 before = torch.get_rng_state()
 noisy = drop_in(Noisy, list(fused.KERNELS.values()), "fused")(64, 1e-6)

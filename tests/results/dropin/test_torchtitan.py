@@ -195,7 +195,7 @@ torch.testing.assert_close(loss(dropped, batch), loss(stock, batch), rtol=0, ato
 def test_looking_at_a_config_draws_no_numbers() -> None:
     import torch
 
-    from kernelwright.results.dropin.runtime.titan import fitting_config
+    from kernelwright.results.dropin.runtime.frameworks.titan import fitting_config
 
     before = torch.get_rng_state()
     fitting_config(SimpleNamespace(build=lambda: torch.nn.Linear(4, 4)), [])

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from .kernel import DropInKernel
-from .swap import fitting
+from ..kernel import DropInKernel
+from ..swap import fitting
 
 
 def fitting_config(config: Any, kernels: Sequence[DropInKernel]) -> tuple[str, ...]:

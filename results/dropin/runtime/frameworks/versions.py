@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from .envelope import release
+from ..envelope import release
 
 
 def require(distribution: str, wanted: str) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from .kernel import DropInKernel
-from .swap import NothingReplacedError, fitting, put
+from ..kernel import DropInKernel
+from ..swap import NothingReplacedError, fitting, put
 
 
 def drop_in(stock: type, kernels: Sequence[DropInKernel], package: str) -> type:

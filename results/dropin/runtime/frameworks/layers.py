@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .kernel import DropInKernel
-from .swap import Report, computed, remember, stock, why_not
+from ..kernel import DropInKernel
+from ..swap import Report, computed, remember, stock, why_not
 
 _CHOSEN = "_kernelwright_kernels"  # on a layer
 
