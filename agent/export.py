@@ -15,7 +15,8 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.options import command
 from kernelwright.results.dropin.cli import ExportConfig, chosen_kernels, write_package
 from kernelwright.results.dropin.gradient_tasks import training_tasks
-from kernelwright.results.dropin.package import PackagedKernel, is_here, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import is_here, write
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.formatting import ratio
 from kernelwright.results.store.database import RunDatabase

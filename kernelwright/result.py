@@ -62,7 +62,8 @@ class Result:
         by default the module's. `measure`: time it, eager and compiled. Raises UsageError for a kernel that
         cannot be packaged, StorageError.
         """
-        from kernelwright.results.dropin.package import PackagedKernel, write
+        from kernelwright.results.dropin.kernel_folder import PackagedKernel
+        from kernelwright.results.dropin.package import write
         from kernelwright.results.dropin.winner import Winner
 
         if format not in [each.value for each in Format]:

@@ -37,7 +37,8 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.kernelbench.sources import task_of_text
 from kernelwright.results.dropin.gradient_tasks import TRAINING_ENDS, training_tasks
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.formatting import with_bounds
 from kernelwright.results.store.folder import write_atomically

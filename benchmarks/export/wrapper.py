@@ -19,7 +19,8 @@ from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Task
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.winner import Winner
 
 _TASK = """

@@ -16,7 +16,7 @@ from kernelwright.kernelbench.records import Precision
 from kernelwright.results.dropin.format import UNSTATED, Format
 
 if TYPE_CHECKING:
-    from kernelwright.results.dropin.package import PackagedKernel
+    from kernelwright.results.dropin.kernel_folder import PackagedKernel
 
 
 class SourceOptions(Section):
@@ -100,8 +100,8 @@ class ExportConfig(Section):
 
 def chosen_kernels(source: SourceOptions) -> "list[PackagedKernel]":
     """Return the kernels that are to be exported. Raises UsageError, StorageError."""
+    from kernelwright.results.dropin.kernel_folder import PackagedKernel
     from kernelwright.results.dropin.layer_names import renamed
-    from kernelwright.results.dropin.package import PackagedKernel
     from kernelwright.results.dropin.winner import Winner
 
     if bool(source.task) == source.every:

@@ -24,7 +24,8 @@ from kernelwright.kernelbench.evaluator.reference.loading import import_source
 from kernelwright.kernelbench.evaluator.reference.task_format import described
 from kernelwright.kernelbench.modules.call_form import CallForm
 from kernelwright.kernelbench.modules.tracing import TracedCall, trace_call
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.runtime.loaded import Loaded
 from kernelwright.results.dropin.runtime.parts import LayerSnapshot
 from kernelwright.results.dropin.runtime.state import foreign

@@ -9,7 +9,7 @@ import pytest
 
 from kernelwright.agent.export import GradientSearch
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.results.dropin.package import PackagedKernel
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.store.database import RunDatabase
 from tests.helpers.dropin.exporting import NORM, SIGMOIDS

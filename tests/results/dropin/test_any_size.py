@@ -9,7 +9,8 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Size
 from kernelwright.kernelbench.sources.sizes import of_file
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.runtime.envelope import Argument, check_of
 from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin.exporting import LAYERS, python, winner

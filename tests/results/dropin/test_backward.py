@@ -18,7 +18,8 @@ from kernelwright.kernelbench.sources import input_domains
 from kernelwright.results.dropin import masking
 from kernelwright.results.dropin.cli import _by_kernel
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
 
 pytestmark = pytest.mark.builds

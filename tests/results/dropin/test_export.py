@@ -10,7 +10,8 @@ import pytest
 
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.records import Task, Verdict
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python
 from tests.helpers.results import run_factory

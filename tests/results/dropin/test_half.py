@@ -12,7 +12,8 @@ from kernelwright.agent.builtin.frontend.trace import trace_json
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Precision
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.runtime import accuracy
 from kernelwright.results.dropin.runtime.accuracy import excess
 from kernelwright.results.dropin.winner import Winner

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from tests.helpers.dropin.exporting import NORM, python
 from tests.helpers.installed import require
 

@@ -11,7 +11,8 @@ import pytest
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.frontend.trace import trace_json
 from kernelwright.agent.builtin.ir.graph import Graph
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from tests.helpers.dropin.exporting import python, winner
 from tests.helpers.dropin.layer_tasks import MLP, NORM, OUTPUT
 

@@ -6,7 +6,8 @@ import pytest
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
 from tests.helpers.installed import require

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.winner import Winner
 from tests.helpers.builtin.proving import TRACES, propose, source
 from tests.helpers.dropin.exporting import NORM, winner

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 

@@ -10,8 +10,9 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin import layer_names
 from kernelwright.results.dropin.apart import examined_apart
 from kernelwright.results.dropin.format import Format
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
 from kernelwright.results.dropin.layer_names import check_functions, check_layers, renamed
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.package import write
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 pytestmark = [pytest.mark.builds, pytest.mark.slow]  # by what they set up
@@ -280,7 +281,7 @@ def test_a_readme_shows_how_its_format_is_used(tmp_path: Path, monkeypatch: pyte
         Format.megatron: "fused.megatron.replaced(",
     }
     examined = examined_apart(SIGMOIDS.task, SIGMOIDS.candidate)
-    monkeypatch.setattr("kernelwright.results.dropin.package.examined_apart", lambda *_, **__: examined)
+    monkeypatch.setattr("kernelwright.results.dropin.kernel_folder.examined_apart", lambda *_, **__: examined)
     chosen = [PackagedKernel("sigmoids", SIGMOIDS, {"torch.nn.RMSNorm": {}})]
     for form in Format:
         write(chosen, tmp_path / form, "fused", form, measure=False)

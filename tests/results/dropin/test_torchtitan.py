@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import PackagedKernel, write
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
 from tests.helpers.installed import require
