@@ -25,8 +25,8 @@ def build(source: str, options: Sequence[str], chip: str) -> bytes:
         raise BuildError("NVRTC failed", str(error)) from None
 
 
-def kept(source: str, options: Sequence[str], chip: str, cache: BuildCache, timeout_s: float) -> bytes:
-    """Return the cubin from the cache, which it is built into if missing; another's build is waited for.
+def kept(source: str, options: Sequence[str], chip: str, cache: BuildCache, timeout_s: float) -> Path:
+    """Return the cubin in the cache, which it is built into if missing; another's build is waited for.
 
     Raises BuildError, and MissingPrerequisite without an NVRTC that builds for the chip.
     """
@@ -40,6 +40,6 @@ def kept(source: str, options: Sequence[str], chip: str, cache: BuildCache, time
 
     try:
         key = content_key("cubin", for_nvrtc(source), "\n".join(options), chip, nvrtc.identity())
-        return (cache.get_or_build(key, make, wait_s=timeout_s + 10) / _NAME).read_bytes()
+        return cache.get_or_build(key, make, wait_s=timeout_s + 10) / _NAME
     except Unavailable as error:
         raise MissingPrerequisite(f"CUDA C++ cannot be built: {error}", FIX) from None

@@ -42,9 +42,8 @@ def on_device(source: str, options: CudaOptions, timeout_s: float) -> "DeviceMod
     """
     index = torch.cuda.current_device()
     major, minor = torch.cuda.get_device_capability(index)
-    return DeviceModule(
-        cubin.kept(source, options.nvrtc, f"sm_{major}{minor}", BuildCache(), timeout_s), index
-    )
+    code = cubin.kept(source, options.nvrtc, f"sm_{major}{minor}", BuildCache(), timeout_s)
+    return DeviceModule(code.read_bytes(), index)
 
 
 class DeviceModule:

@@ -38,7 +38,7 @@ def examined_apart(
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
             raise UsageError(
                 f"the kernel of {task.id} crashed the process that called it ({last})",
-                "export kernels that call their C++ through kernelwright.jit",
+                "export kernels that call their C++ and CUDA C++ through kernelwright.jit",
             )
         found = json.loads(answer.read_text())
     if "error" in found:

@@ -20,22 +20,27 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.kernelbench import jit
-from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.evaluator.reference.loading import import_source, to_device, to_precision
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
+from kernelwright.kernelbench.jit import cubin, cuda, cuda_options
 from kernelwright.kernelbench.jit.arguments import DTYPES
 from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.cuda import CudaModule
+from kernelwright.kernelbench.jit.errors import BuildError
 from kernelwright.kernelbench.jit.library import CppLibrary, build
-from kernelwright.kernelbench.jit.signature import Parameter
+from kernelwright.kernelbench.jit.signature import Parameter, Signature
 from kernelwright.kernelbench.records import Candidate, Task
 from kernelwright.kernelbench.sources import without_gradient
 from kernelwright.results.dropin.any_size import LARGEST_WIDE, OneSize, for_any_size
 from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from kernelwright.results.dropin.records import BuiltLibrary, Examined, words
 from kernelwright.results.dropin.runtime.accuracy import first_excess, flat, in_float64
+from kernelwright.results.dropin.runtime.built import key
 from kernelwright.results.dropin.runtime.envelope import Argument, flags_here
-from kernelwright.results.dropin.runtime.libraries import key
 
+# Chips that CUDA C++ is built for where there is none: data centres' and desktops' since Ampere.
+_CHIPS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 _INSTRUCTIONS = re.compile(
     "sse|ssse|avx|fma|f16c|bmi|amx|adx|popcnt|abm|lzcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|asimd|sve|neon"
 )
@@ -56,6 +61,10 @@ def examined(
     """
     torch.manual_seed(0)
     libraries: dict[str, BuiltLibrary] = {}
+    chip = ""
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        chip = f"sm_{major}{minor}"
     with torch.no_grad():
         reference = import_source(for_device(task.primary.source, device), "exported_reference", folder)
         arguments = constructor_inputs(reference.get_init_inputs(), reference.Model)
@@ -63,6 +72,7 @@ def examined(
         given = inputs_of(reference.get_inputs(), model)
         inputs = [to_precision(_on(value, device), task.precision) for value in given]
         jit.compile_cpp = _recording(libraries)
+        jit.compile_cuda = _recording_cuda(libraries, chip)
         kernel = import_source(candidate.source, "exported_kernel", folder).ModelNew(*arguments)
         kernel = to_device(kernel, task.precision, device)
         names = _weights(model, kernel)
@@ -98,13 +108,16 @@ def examined(
         libraries=tuple(libraries.values()),
         torch=torch.__version__,
         cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag))),
-        capability=torch.cuda.get_device_capability(device) if device.type == "cuda" else (),
+        chip=chip,
     )
     if not task.axes:
         return examined
     try:
         with torch.no_grad():
-            return examined.model_copy(update=for_any_size(task, examined, model, kernel, folder, device))
+            free = for_any_size(task, examined, model, kernel, folder, device)
+        if len(libraries) > len(examined.libraries):
+            raise OneSize("it builds other code at other sizes")
+        return examined.model_copy(update=free)
     except OneSize as why_not:
         return examined.model_copy(update={"one_size": str(why_not)})
 
@@ -118,19 +131,43 @@ def _recording(libraries: dict[str, BuiltLibrary]) -> Callable[..., CppLibrary]:
         words = [flags] if isinstance(flags, str) else list(flags)
         path, signatures = build(source, words, BuildCache(), timeout_s)
         library = CppLibrary(path, signatures)
-        functions = {
-            name: {
-                "returns": signature.returns,
-                "parameters": [(p.type, p.pointers, _dtypes(p)) for p in signature.parameters],
-            }
-            for name, signature in signatures.items()
-            if name in vars(library)
-        }
+        functions = {name: _words(each) for name, each in signatures.items() if name in vars(library)}
         named = key(source, words)
-        libraries[named] = BuiltLibrary(key=named, path=path, functions=functions)
+        libraries[named] = BuiltLibrary(key=named, files={"so": path}, functions=functions)
         return library
 
     return compile_cpp
+
+
+def _recording_cuda(libraries: dict[str, BuiltLibrary], chip: str) -> Callable[..., CudaModule]:
+    """Return a `compile_cuda` that records what it builds: for `chip`, or for `_CHIPS` without one."""
+
+    def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float = 120.0) -> CudaModule:
+        module = cuda.compile_cuda(source, options, timeout_s=timeout_s)
+        named, chosen = key(source, options), cuda_options.check(options)
+        if named not in libraries:
+            found, why = {}, ""
+            for each in (chip,) if chip else _CHIPS:
+                try:
+                    found[each] = cubin.kept(source, chosen.nvrtc, each, BuildCache(), timeout_s)
+                except (BuildError, MissingPrerequisite) as error:
+                    why = f"{each}: {error}"
+            if not found:
+                raise UsageError(f"the kernel's CUDA C++ cannot be built ({why})", cubin.FIX)
+            libraries[named] = BuiltLibrary(
+                key=named,
+                files={f"{each}.cubin": path for each, path in found.items()},
+                functions={name: _words(each) for name, each in cuda.kernels(source, chosen.defines).items()},
+                chips=tuple(found),
+            )
+        return module
+
+    return compile_cuda
+
+
+def _words(signature: Signature) -> dict[str, Any]:
+    parameters = [(p.type, p.pointers, _dtypes(p)) for p in signature.parameters]
+    return {"returns": signature.returns, "parameters": parameters}
 
 
 def _dtypes(parameter: Parameter) -> list[str]:

@@ -22,9 +22,10 @@ _JIT = {
     line: own
     for ours in _OURS
     for line, own in (
-        (f"from {ours} import jit", "from ..runtime import libraries as jit"),
-        (f"import {ours}.jit as jit", "from ..runtime import libraries as jit"),
-        (f"from {ours}.jit import compile_cpp", "from ..runtime.libraries import compile_cpp"),
+        (f"from {ours} import jit", "from ..runtime import jit"),
+        (f"import {ours}.jit as jit", "from ..runtime import jit"),
+        (f"from {ours}.jit import compile_cpp", "from ..runtime.jit import compile_cpp"),
+        (f"from {ours}.jit import compile_cuda", "from ..runtime.jit import compile_cuda"),
     )
 }
 
@@ -53,12 +54,16 @@ class PackagedKernel:
 
 @dataclass(frozen=True)
 class KernelFolder:
-    """Writer of a kernel's folder. `libraries`: of the package, with their `functions` by name."""
+    """Writer of a kernel's folder.
+
+    `libraries`: of the package, with their `functions` by name, and the `chips` that each of CUDA C++ is for.
+    """
 
     chosen: PackagedKernel
     folder: Path
     libraries: Path
     functions: dict[str, Any]
+    chips: list[tuple[str, ...]]
     licence: str
     device: str
 
@@ -174,10 +179,13 @@ class KernelFolder:
         return found
 
     def _keep(self, examined: Any) -> None:
-        """Keep the shared objects of a kernel."""
+        """Keep what was built for a kernel."""
         for each in examined.libraries:
-            shutil.copyfile(each.path, self.libraries / f"{each.key}.so")
+            for end, path in each.files.items():
+                shutil.copyfile(path, self.libraries / f"{each.key}.{end}")
             self.functions[each.key] = each.functions
+            if each.chips:
+                self.chips.append(each.chips)
 
 
 def _common(

@@ -106,18 +106,19 @@ def _written(
     of_device.write_text(of_device.read_text().replace('KIND = "cpu"', f'KIND = "{device}"', 1))
     (package / "libraries").mkdir()
     functions: dict[str, Any] = {}
+    chips: list[tuple[str, ...]] = []
     kernels = []
     about: dict[str, Any] = {}
-    capabilities: set[tuple[int, ...]] = set()  # of the GPU
     for each in chosen:
         folder, libraries = package / each.name, package / "libraries"
-        words, found = KernelFolder(each, folder, libraries, functions, licence, device).write()
+        words, found = KernelFolder(each, folder, libraries, functions, chips, licence, device).write()
         kernels.append(words)
-        capabilities |= {found.capability} if found.capability else set()
+        if found.chip:
+            chips.append((found.chip,))
         about = {
             "torch": found.torch,
-            "cpu_flags": found.cpu_flags if functions else (),  # of this machine, which built them
-            "capabilities": sorted(capabilities),
+            "cpu_flags": found.cpu_flags if functions and device == "cpu" else (),  # of this machine
+            "capabilities": _capabilities(chips),
         }
     (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
@@ -164,6 +165,17 @@ def _written(
         )
     )
     return metadata
+
+
+def _capabilities(chips: Sequence[tuple[str, ...]]) -> list[tuple[int, int]]:
+    """Return the compute capabilities of the GPUs that all kernels are for; [] if they are for any."""
+    if not chips:
+        return []
+    common = set(chips[0]).intersection(*chips)
+    if not common:
+        raise UsageError("no GPU runs all of these kernels", "export them separately")
+    numbers = [int(chip.removeprefix("sm_")) for chip in common]
+    return sorted(divmod(number, 10) for number in numbers)
 
 
 def _place(whole: Path, form: Format, device: str) -> Path:

@@ -12,11 +12,16 @@ from kernelwright.results.dropin.runtime.envelope import Argument
 
 
 class BuiltLibrary(Record):
-    """A shared object: its C++ functions with (type, pointers, dtypes pointed to) of each parameter."""
+    """A shared object of C++, or CUDA C++ in a cubin for each chip.
+
+    `files`: of the package's libraries, by what follows the key in their names; `functions`: with (type,
+    pointers, dtypes pointed to) of each parameter; `chips`: such as "sm_90", that there is a cubin for.
+    """
 
     key: str
-    path: Path
+    files: dict[str, Path]
     functions: dict[str, dict[str, Any]]
+    chips: tuple[str, ...] = ()
 
 
 class Examined(Record):
@@ -38,7 +43,7 @@ class Examined(Record):
     libraries: tuple[BuiltLibrary, ...]
     torch: str
     cpu_flags: tuple[str, ...]
-    capability: tuple[int, ...]  # compute capability of the GPU; () of a CPU
+    chip: str  # of the GPU, such as "sm_90"; "" without one
 
 
 def words(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> tuple[dict[str, Any], ...]:

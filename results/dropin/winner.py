@@ -10,7 +10,7 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt, TaskRun
 from kernelwright.results.summary import best_attempt
 
-_LANGUAGES = ("cpp", "torch", "triton")
+_LANGUAGES = ("cpp", "cuda", "torch", "triton")
 
 
 class Winner(Record):
@@ -33,14 +33,15 @@ class Winner(Record):
     @property
     def device(self) -> str:
         """Kind of device that it runs on: "cuda" or "cpu"; "" for torch calls, which run on any."""
-        return {"torch": "", "triton": "cuda"}.get(self.candidate.language, "cpu")
+        return {"torch": "", "triton": "cuda", "cuda": "cuda"}.get(self.candidate.language, "cpu")
 
     @property
     def verified_on(self) -> str:
         """Name of the processor that it was verified on, or what stood in for one."""
         target = self.evaluation.target
         if self.device == "cuda" and target.device == "cpu":
-            return "Triton's interpreter, on no GPU"
+            cuda = self.candidate.language == "cuda"
+            return "an emulator of CUDA C++, on no GPU" if cuda else "Triton's interpreter, on no GPU"
         return target.fingerprint.chip
 
     @classmethod

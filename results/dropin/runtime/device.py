@@ -1,6 +1,7 @@
 """The device that a package's kernels run on.
 
-Triton's interpreter may stand in for a GPU (TRITON_INTERPRET=1): kernels then take tensors of the CPU.
+Triton's interpreter, and kernelwright's emulator of CUDA C++, may stand in for a GPU (TRITON_INTERPRET=1):
+kernels then take tensors of the CPU.
 """
 
 import os
@@ -10,8 +11,8 @@ from typing import Any
 import torch
 
 KIND = "cpu"  # or "cuda"; the package's own
-IS_INTERPRETED = KIND == "cuda" and os.environ.get("TRITON_INTERPRET") == "1"
-TYPE = "cpu" if IS_INTERPRETED else KIND  # of the tensors that kernels take
+IS_EMULATED = KIND == "cuda" and os.environ.get("TRITON_INTERPRET") == "1"
+TYPE = "cpu" if IS_EMULATED else KIND  # of the tensors that kernels take
 NAME = {"cpu": "the CPU", "cuda": "a GPU"}[TYPE]
 KEY = {"cpu": "CPU", "cuda": "CUDA"}[TYPE]  # of torch's dispatcher
 
@@ -19,8 +20,8 @@ KEY = {"cpu": "CPU", "cuda": "CUDA"}[TYPE]  # of torch's dispatcher
 def problem_here(capabilities: Sequence[Sequence[int]]) -> str:
     """Return the reason kernels cannot run on this machine's device; "" if they can.
 
-    `capabilities`: the compute capabilities of the GPUs that they were verified on; empty where they have
-    been in an interpreter alone.
+    `capabilities`: the compute capabilities that they were verified on, or built for where they were verified
+    in emulation alone; empty where Triton builds them on any.
     """
     if TYPE == "cpu":
         return ""
@@ -30,7 +31,7 @@ def problem_here(capabilities: Sequence[Sequence[int]]) -> str:
     if capabilities and list(here) not in [list(each) for each in capabilities]:
         known = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
         return (
-            f"it was verified for compute capability {known}, and this GPU has {here[0]}.{here[1]}: "
+            f"it is for compute capability {known}, and this GPU has {here[0]}.{here[1]}: "
             "export it on this machine"
         )
     return ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .device import IS_INTERPRETED, KIND, launching
+from .device import IS_EMULATED, KIND, launching
 from .operators import Compute, Tensors, detached
 
 
@@ -47,7 +47,7 @@ class Loaded:
 
         None of C++, and of a file whose launches are not all told from its text.
         """
-        kernels = {} if KIND == "cpu" or IS_INTERPRETED else launched(self._module)
+        kernels = {} if KIND == "cpu" or IS_EMULATED else launched(self._module)
         if not kernels:
             return None
         seen = {name: torch.library.wrap_triton(kernel) for name, kernel in kernels.items()}
@@ -66,9 +66,13 @@ class Loaded:
 def launched(module: ModuleType) -> dict[str, Any]:
     """Return the Triton kernels that a file launches as `NAME[grid](...)`, by these names.
 
-    Empty where some kernel may be launched otherwise, for it is neither one of these nor called by another.
+    Empty where there may be other launches: of CUDA C++, and of a kernel that is neither one of these nor
+    called by another.
     Kernels that others call keep their place while a compiler looks on: it reads them from there.
     """
+    text = inspect.getsource(module)
+    if "triton" not in text or "compile_cuda" in text:
+        return {}
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
@@ -81,7 +85,7 @@ def launched(module: ModuleType) -> dict[str, Any]:
     kernels = {name: kernel_of(value) for name, value in vars(module).items()}
     kernels = {name: kernel for name, kernel in kernels.items() if kernel is not None}
     by_host, by_kernels = set(), set()
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             if isinstance(node.func.value, ast.Name):
                 by_host.add(node.func.value.id)

@@ -31,7 +31,7 @@ def _installed() -> None:
 
 
 def kept(folder: Path, source: str = SOURCE, chip: str = "sm_90", options: tuple[str, ...] = ()) -> bytes:
-    return cubin.kept(source, options, chip, BuildCache(folder), timeout_s=60)
+    return cubin.kept(source, options, chip, BuildCache(folder), timeout_s=60).read_bytes()
 
 
 def test_instructions_of_the_architecture_can_be_used(tmp_path: Path) -> None:

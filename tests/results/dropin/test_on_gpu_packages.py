@@ -1,6 +1,8 @@
-"""Packages of Triton kernels: in Triton's interpreter, without a GPU, and as a compiler sees their launches."""
+"""Packages of kernels for a GPU: in the interpreter and the emulator, without a GPU, and on the tests' driver."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -14,6 +16,7 @@ from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.winner import Winner
 from tests.helpers.builtin.proving import TRACES, propose, source
 from tests.helpers.dropin.exporting import NORM, winner
+from tests.helpers.gpu.fake_driver import fake_driver, library
 from tests.helpers.installed import require
 
 require("triton")
@@ -49,10 +52,94 @@ class ModelNew(nn.Module):
 """
 
 
+CUDA_KERNEL = '''
+import torch
+from torch import nn
+
+from kernelwright import jit
+
+SOURCE = r"""
+extern "C" __global__ void rms_norm(const float* x, const float* weight, float* out, float eps) {
+    __shared__ float squares[THREADS];
+    const long row = (long)blockIdx.x * WIDTH;
+    float sum = 0;
+    for (int i = threadIdx.x; i < WIDTH; i += THREADS) sum += x[row + i] * x[row + i];
+    squares[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = THREADS / 2; half; half /= 2) {
+        if (threadIdx.x < half) squares[threadIdx.x] += squares[threadIdx.x + half];
+        __syncthreads();
+    }
+    const float scale = rsqrtf(squares[0] / WIDTH + eps);
+    for (int i = threadIdx.x; i < WIDTH; i += THREADS) out[row + i] = x[row + i] * scale * weight[i];
+}
+"""
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width, eps):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+        self.kernel = jit.compile_cuda(SOURCE, ["-DTHREADS=32", f"-DWIDTH={width}"]).rms_norm
+
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        self.kernel((x.numel() // x.shape[-1],), (32,), (x, self.weight, out, self.eps))
+        return out
+'''
+RELU_TASK = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 0.3
+
+
+def get_inputs():
+    return [torch.randn(1000)]
+
+
+def get_init_inputs():
+    return []
+"""
+RELU = '''
+import torch
+from torch import nn
+
+from kernelwright.jit import compile_cuda
+
+lib = compile_cuda(r"""
+extern "C" __global__ void scaled_relu(const float* x, float* y, int n, float factor) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] > 0.0f ? x[i] * factor : 0.0f;
+}
+""")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        lib.scaled_relu((4,), (256,), (x, y, x.numel(), 0.3))
+        return y
+'''
+
+
+def in_language(language: str, task: str, kernel: str, name: str) -> Winner:
+    found = winner(task, kernel, name)
+    return found.model_copy(update={"candidate": found.candidate.model_copy(update={"language": language})})
+
+
 def triton_winner() -> Winner:
-    found = winner(NORM.task.source, KERNEL, "rms_norm")
-    candidate = found.candidate.model_copy(update={"language": "triton"})
-    return found.model_copy(update={"candidate": candidate})
+    return in_language("triton", NORM.task.source, KERNEL, "rms_norm")
+
+
+def cuda_winner() -> Winner:
+    require("cuda.bindings")
+    return in_language("cuda", NORM.task.source, CUDA_KERNEL, "rms_norm")
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +153,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def python(package: Path, *words: str, interpret: bool) -> str:
-    env = {**os.environ, "PYTHONPATH": str(package), "TRITON_INTERPRET": str(int(interpret))}
+def python(package: Path, *words: str, interpret: bool, **environment: str) -> str:
+    path = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": str(int(interpret)), **environment}
     env.pop("KERNELWRIGHT_HOME", None)
     done = subprocess.run([sys.executable, *words], cwd=package, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -154,3 +242,87 @@ def test_kernels_for_two_devices_are_two_packages(tmp_path: Path) -> None:
     both = [PackagedKernel("norm", NORM), PackagedKernel("other", triton_winner())]
     with pytest.raises(UsageError, match="a package has kernels for one device, not"):
         write(both, tmp_path / "out", "fused")
+
+
+@pytest.fixture(scope="module")
+def cuda_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("package") / "out"
+    metadata = write(
+        [PackagedKernel("rms_norm", cuda_winner(), layers={"Norm": {"weight": "scale"}})], out, "fused"
+    )
+    assert metadata["device"] == "cuda" and not metadata["cpu_flags"] and "measured" not in metadata
+    assert metadata["kernels"][0]["provenance"]["verified_on"] == "an emulator of CUDA C++, on no GPU"
+    return out
+
+
+def test_cuda_has_a_cubin_for_each_capability(cuda_package: Path) -> None:
+    metadata = json.loads((cuda_package / "fused" / "metadata.json").read_text())
+    assert [8, 0] in metadata["capabilities"] and [9, 0] in metadata["capabilities"]
+    names = {path.name.partition(".")[2]: path for path in (cuda_package / "fused/libraries").glob("*.cubin")}
+    assert names.keys() == {f"sm_{major}{minor}.cubin" for major, minor in metadata["capabilities"]}
+    assert {path.read_bytes()[:4] for path in names.values()} == {b"\x7fELF"}
+    assert len({path.read_bytes() for path in names.values()}) == len(names)
+
+
+def test_cuda_passes_its_tests_in_the_emulator(cuda_package: Path) -> None:
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
+    said = python(cuda_package, *words, interpret=True)
+    assert re.search("^25 passed(, [0-9]+ warnings)? in", said, re.M), said
+
+
+def test_cuda_without_a_gpu_the_layer_computes(cuda_package: Path) -> None:
+    code = """
+        import torch, fused
+
+        x, weight = torch.randn(4, 16, 64), torch.rand(64)
+        assert fused.KERNELS["rms_norm"].check(x, weight) == (False, fused._HERE) and fused._HERE
+        right = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
+        torch.testing.assert_close(fused.rms_norm(x, weight), right)
+    """
+    python(cuda_package, "-c", textwrap.dedent(code), interpret=False)
+
+
+ON_THE_DRIVER = """
+    import ctypes, sys, time
+    import torch
+    from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
+
+    with TorchOnGpu("sm_90"):
+        torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream = lambda: 0, lambda index: 0
+        torch.cuda.get_device_capability = lambda *_: tuple(map(int, sys.argv[1].split(".")))
+        import fused
+"""
+
+
+def test_cuda_is_launched_by_the_driver(tmp_path: Path) -> None:
+    """The tests' own: it has the host's memory, and reads arguments as the driver's interface says."""
+    require("cuda.bindings")
+    out = tmp_path / "out"
+    write([PackagedKernel("relu", in_language("cuda", RELU_TASK, RELU, "relu"))], out, "fused")
+    environment = {"FAKE_CUDA_PAGE": str(tmp_path / "page"), "LD_LIBRARY_PATH": str(library().parent)}
+    calls = """
+        assert not fused._HERE, fused._HERE
+        x = torch.randn(1000)
+        (made,) = fused.KERNELS["relu"]._compute(x)  # with a mode on, its check sends calls elsewhere
+        assert torch.equal(made, torch.relu(x) * 0.3)
+        from fused.relu import kernel
+        try:
+            kernel.lib.scaled_relu((4,), (256,), (x.double(), x, 1000, 0.3))
+        except TypeError as error:
+            assert "float*: Tensor of torch.float64" in str(error), error
+        else:
+            raise AssertionError("it takes float64 for float32")
+        y, found = torch.empty_like(x), kernel.lib.scaled_relu
+        found((4,), (256,), (x, y, 1000, 0.3), shared_mem=100_000)
+        assert found._allowed == {0: 100_000}
+    """
+    with fake_driver(tmp_path) as page:
+        said = python(
+            out, "-c", textwrap.dedent(ON_THE_DRIVER + calls), "9.0", interpret=False, **environment
+        )
+        assert page.launches >= 2, said
+        page.fail("cuLaunchKernel", 201)  # as in a thread that has not used the device
+        once = """        assert fused.KERNELS["relu"]._compute(torch.ones(1000))[0].eq(0.3).all()"""
+        python(out, "-c", textwrap.dedent(ON_THE_DRIVER + once), "9.0", interpret=False, **environment)
+        other = """        assert fused._HERE.startswith("it is for compute capability 8.0, "), fused._HERE"""
+        python(out, "-c", textwrap.dedent(ON_THE_DRIVER + other), "8.7", interpret=False, **environment)
