@@ -58,9 +58,9 @@ class Result:
     ) -> Path:
         """Write the kernel as a package that needs torch alone; return its folder, which must be new.
 
-        `format`: torch, hf, torchtitan or megatron. `layer`: the class that the package replaces in models,
-        by default the module's. `measure`: time it, eager and compiled. Raises UsageError for a kernel that
-        cannot be packaged, StorageError.
+        `format`: torch, hf, torchtitan, megatron or vllm. `layer`: the class that the package replaces in
+        models, by default the module's. `measure`: time it, eager and compiled. Raises UsageError for a
+        kernel that cannot be packaged, StorageError.
         """
         from kernelwright.results.dropin.kernel_folder import PackagedKernel
         from kernelwright.results.dropin.package import write

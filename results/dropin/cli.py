@@ -62,7 +62,7 @@ class PackageOptions(Section):
         Format,
         typer.Option(
             help="Form: torch (a pip project), hf (a Hugging Face kernels repository), torchtitan (with "
-            "overrides) or megatron (with layer specs)."
+            "overrides), megatron (with layer specs) or vllm (a plugin)."
         ),
     ] = Format.torch
     where_faster: Annotated[

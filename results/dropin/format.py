@@ -10,11 +10,13 @@ class Format(StrEnum):
     hf = "hf"  # a repository of Hugging Face's `kernels`
     torchtitan = "torchtitan"  # as torch, with overrides for torchtitan's configs
     megatron = "megatron"  # as torch, with layer specs for Megatron-core
+    vllm = "vllm"  # as torch, a plugin of vLLM
 
     @property
     def module(self) -> str:
         """Name of the module that adapts such packages to their framework; "" for none."""
-        return {Format.torchtitan: "titan.py", Format.megatron: "megatron.py"}.get(self, "")
+        modules = {Format.torchtitan: "titan.py", Format.megatron: "megatron.py", Format.vllm: "vllm.py"}
+        return modules.get(self, "")
 
     @property
     def window(self) -> str:

@@ -151,6 +151,7 @@ def _written(
                 summary=summary,
                 torch=".".join(about["torch"].split(".")[:2]),
                 packages=[*packages, f"{name}.libraries"],
+                plugin=form is Format.vllm,
             )
         )
     layers = [layer.rpartition(".")[2] for each in chosen for layer in each.layers]

@@ -27,11 +27,12 @@ from .state import verified
 _SCALES = (1e-3, 1.0, 30.0)  # of inputs
 
 
-def differs(kernel: DropInKernel, layer: nn.Module, names: Sequence[str]) -> str:
+def differs(kernel: DropInKernel, layer: nn.Module, names: Sequence[str], for_inference: bool = False) -> str:
     """Describe how the layer differs from the kernel's reference; "" if it does not.
 
     It may use another epsilon, say, or apply a dropout in training mode. `names`: the parameters and buffers
-    the kernel takes.
+    the kernel takes. `for_inference`: its gradients do not count, and it may write its results into its
+    inputs, which nobody reads then.
     """
     generator = torch.Generator().manual_seed(0)
     with _left_as_it_was(layer), torch.inference_mode(False), torch.no_grad(), verified():
@@ -44,16 +45,21 @@ def differs(kernel: DropInKernel, layer: nn.Module, names: Sequence[str]) -> str
                 layer.train(mode)
                 when = f"in {'training' if mode else 'evaluation'} mode"
                 try:
-                    why = _in_this_mode(kernel, layer, inputs, right, exact)
+                    why = _in_this_mode(kernel, layer, inputs, right, exact, for_inference)
                 except Exception as error:  # noqa: BLE001 - it is the model's code
                     return f"it cannot be called with the kernel's inputs ({_said(error)})"
                 if why:
                     return f"{when} it {why}"
-        return _with_other_weights(kernel, layer, names, generator)
+        return _with_other_weights(kernel, layer, names, generator, for_inference)
 
 
 def _in_this_mode(
-    kernel: DropInKernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any, exact: Any
+    kernel: DropInKernel,
+    layer: nn.Module,
+    inputs: Sequence[torch.Tensor],
+    right: Any,
+    exact: Any,
+    for_inference: bool,
 ) -> str:
     """Describe how the layer differs with its own weights in its current mode; "" if it does not.
 
@@ -65,7 +71,7 @@ def _in_this_mode(
         given = [each.clone() for each in inputs]
         runs.append(stock(layer)(*given))
         kept.append([(module, dict(vars(module))) for module in layer.modules()])
-        if any(_unlike(ours, own) for ours, own in zip(given, inputs, strict=True)):
+        if not for_inference and any(map(_unlike, given, inputs)):
             return "modifies its inputs"
     if _drawn(layer) != drawn:
         return "draws random numbers, as a dropout does"
@@ -93,7 +99,11 @@ def _in_this_mode(
 
 
 def _with_other_weights(
-    kernel: DropInKernel, layer: nn.Module, names: Sequence[str], generator: torch.Generator
+    kernel: DropInKernel,
+    layer: nn.Module,
+    names: Sequence[str],
+    generator: torch.Generator,
+    for_inference: bool,
 ) -> str:
     """Describe how the layer or its gradients differ with other weights; "" if they do not."""
     places, count = [place_of(layer, name) for name in names], len(kernel.inputs)
@@ -127,7 +137,7 @@ def _with_other_weights(
             room = 20 * _apart(moved, theirs) + _rounding(theirs.dtype) * _largest(theirs)
             if not (worst := _apart(ours, theirs)) <= room:  # or NaN
                 return f"{numbers} differs from the kernel's reference (by {worst:.2g})"
-        if scale != 1.0 or not kernel.trainable:
+        if scale != 1.0 or for_inference or not kernel.trainable:
             continue
         wanted = list(map(and_, kernel.differentiated, [*([True] * count), *vary]))
         if why := _other_gradients(kernel, call, (*inputs, *weights), wanted, generator):

@@ -121,13 +121,14 @@ def apply(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> Re
     return report
 
 
-def put(layer: nn.Module, kernels: Sequence[DropInKernel], package: str) -> None:
-    """Make a layer call kernels that fit it."""
+def put(layer: nn.Module, kernels: Sequence[DropInKernel], package: str) -> LayerSnapshot:
+    """Make a layer call kernels that fit it; return what its parts are now."""
     remove(layer, package)
     mark = (package, _names(kernels))
     setattr(layer, _MARK, mark)
-    remember(layer, kernels)
+    parts = remember(layer, kernels)
     layer.forward = MethodType(_forward(tuple(kernels), mark), layer)  # so that a deep copy calls its own
+    return parts
 
 
 def remember(layer: nn.Module, kernels: Sequence[DropInKernel]) -> LayerSnapshot:
@@ -175,8 +176,8 @@ def _any_is_for(kernels: Sequence[DropInKernel], kind: type) -> bool:
     return any(_is_for(kernel, kind) for kernel in kernels)
 
 
-def why_not(kernel: DropInKernel, layer: nn.Module) -> str:
-    """Return the reason this layer is not what the kernel was made for; "" if it is."""
+def why_not(kernel: DropInKernel, layer: nn.Module, for_inference: bool = False) -> str:
+    """Return the reason this layer is not what the kernel was made for, see `differs`; "" if it is."""
     if kernel.why_not_here:
         return kernel.why_not_here
     if (count := _required(stock(layer))) > len(kernel.inputs):
@@ -192,14 +193,16 @@ def why_not(kernel: DropInKernel, layer: nn.Module) -> str:
             return f"its {name} is already distributed: apply this before fully_shard or parallelize_module"
         if why := argument.problem(held[name]).replace(argument.name, name, 1):
             return why
-    return hooked(layer) or differs(kernel, layer, list(wanted))
+    return hooked(layer) or differs(kernel, layer, list(wanted), for_inference)
 
 
-def fitting(kernels: Sequence[DropInKernel], layer: nn.Module) -> list[DropInKernel]:
+def fitting(
+    kernels: Sequence[DropInKernel], layer: nn.Module, for_inference: bool = False
+) -> list[DropInKernel]:
     """Return the kernels that were made for this layer; log the reasons others were not."""
     found = []
     for kernel in kernels:
-        if reason := why_not(kernel, layer):
+        if reason := why_not(kernel, layer, for_inference):
             kernel.say(reason)
         else:
             found.append(kernel)

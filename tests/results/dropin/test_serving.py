@@ -279,6 +279,7 @@ def test_a_readme_shows_how_its_format_is_used(tmp_path: Path, monkeypatch: pyte
         Format.hf: 'LocalLayerRepository(Path("fused"), layer_name="RMSNorm")',
         Format.torchtitan: "--override.imports fused.titan.rmsnorm --training.mixed_precision_param float32",
         Format.megatron: "fused.megatron.replaced(",
+        Format.vllm: "vLLM finds the package by its entry point",
     }
     examined = examined_apart(SIGMOIDS.task, SIGMOIDS.candidate)
     monkeypatch.setattr("kernelwright.results.dropin.kernel_folder.examined_apart", lambda *_, **__: examined)
