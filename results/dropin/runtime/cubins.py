@@ -39,21 +39,21 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
             raise ImportError("emulating CUDA C++ needs kernelwright: pip install kernelwright") from None
         return emulated(source, options)
     named, functions = built(source, options)
-    return CudaModule(named, functions)
+    return LoadedCubins(named, functions)
 
 
-class CudaModule:
+class LoadedCubins:
     """The kernels of a source, each an attribute, and loaded on each device when they are first called."""
 
     def __init__(self, named: str, functions: Mapping[str, Mapping[str, Any]]) -> None:
         self._named = named
         self._modules: dict[int, Any] = {}  # by device
         self._kernels = {
-            name: CudaKernel(self, name, words["parameters"]) for name, words in functions.items()
+            name: CubinKernel(self, name, words["parameters"]) for name, words in functions.items()
         }
         self.__dict__.update(self._kernels)
 
-    def get_function(self, name: str) -> "CudaKernel":
+    def get_function(self, name: str) -> "CubinKernel":
         """Return a kernel. Raises AttributeError if there is none of this name."""
         if name not in self._kernels:
             raise AttributeError(f"no kernel {name!r}; available: {', '.join(sorted(self._kernels))}")
@@ -71,11 +71,11 @@ class CudaModule:
         return self._modules[index]
 
 
-class CudaKernel:
+class CubinKernel:
     """Launcher of one kernel: `kernel((blocks,), (threads,), (x, y, n), shared_mem=0)`."""
 
     def __init__(
-        self, module: CudaModule, name: str, forms: Sequence[tuple[str, int, Sequence[str]]]
+        self, module: LoadedCubins, name: str, forms: Sequence[tuple[str, int, Sequence[str]]]
     ) -> None:
         self._module, self._name = module, name
         self._functions: dict[int, Any] = {}  # by device
