@@ -111,6 +111,16 @@ def divided(size: int, by: int) -> int:
     return int(size) // int(by) if found is None else found
 
 
+def divides(by: int, size: int) -> bool:
+    """Return True if a size is a multiple of a number, whatever the free sizes are."""
+    return _exact(size, by) is not None if is_free(size) else size % by == 0
+
+
+def is_one(size: int) -> bool:
+    """Return True if a size is 1, whatever the free sizes are."""
+    return size == 1 and not is_free(size)
+
+
 def ceiling(size: int, by: int) -> int:
     """Return a quotient rounded up; of a free size an expression of its own, in Python and in Triton."""
     if not is_free(size) or _exact(size, by) is not None:

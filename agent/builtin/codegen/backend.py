@@ -68,7 +68,6 @@ class Language(ABC):
     graph_knobs: ClassVar[frozenset[str]]  # those of a whole graph that change what it writes
     reserved: ClassVar[frozenset[str]]  # what no kernel may be called
     imports: ClassVar[tuple[str, ...]] = ()
-    frees: ClassVar[bool] = False  # whether its kernels take free sizes
     batches: ClassVar[bool] = False  # whether a launch may be several calls
     abreast: ClassVar[int] = 16  # launches of small kernels that may be one
     defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all

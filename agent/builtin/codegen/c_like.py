@@ -82,6 +82,17 @@ class Element:
 
 
 NOWHERE = Element()
+
+
+def in_c(size: str) -> str:
+    """Return the text of a size in C++, which rounds quotients down as Python does: none is negative.
+
+    >>> in_c("((rows + 7) // 8)")
+    '((rows + 7) / 8)'
+    """
+    return size.replace(" // ", " / ")
+
+
 AT = "{at}"  # the index, in the text of an element of a table
 
 
@@ -126,7 +137,21 @@ class CLikeCodegen(ABC):
         ctype = self.ctype(statement.name)
         return "double" if ctype == "float" else ctype
 
-    # Addresses.
+    # Sizes and addresses.
+
+    @property
+    @abstractmethod
+    def whole(self) -> str:
+        """The type of indices."""
+
+    def define_sizes(self, **sizes: int) -> None:
+        """Define sizes; those that are free on lines of their own, as the compiler does not know them."""
+        for name, size in sizes.items():
+            if is_free(size):
+                self.out.add(f"const {self.whole} {name} = {in_c(repr(size))};")
+        fixed = [f"{name} = {size}" for name, size in sizes.items() if not is_free(size)]
+        if fixed:
+            self.out.add(f"constexpr {self.whole} {', '.join(fixed)};")
 
     def outside(self, access: Access, axes: Sequence[int], variable: str) -> list[str]:
         """Terms of the offset along `axes`, for their joint index `variable`."""

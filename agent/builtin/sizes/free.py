@@ -116,8 +116,6 @@ def compile_free(
 
     Raises Untraceable, and NothingToFuse.
     """
-    if not language.frees:
-        raise Untraceable(f"kernels in {language.name} are for one set of sizes")
     grid = Grid.near(free.sizes, _SMALLEST, _numbers(free.graph))
     graphs = [at(free.graph, point) for point in grid.points]
     schedule = with_layout(graphs[0], schedule)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from tests.helpers.builtin.chips import build_launches
 from tests.helpers.builtin.free import free_kernels, free_source, hold
 from tests.helpers.builtin.free_tasks import BATCH, OF_ROWS, RMS, WEIGHTS
@@ -56,8 +55,3 @@ def test_kernels_are_built_for_chips(name: str, tmp_path: Path, monkeypatch: pyt
             new.ModelNew()(*[x] * (2 if name == "mean_of_all" else 1))
 
     build_launches(run, tmp_path, monkeypatch)
-
-
-def test_cuda_kernels_are_for_one_set_of_sizes() -> None:
-    with pytest.raises(Untraceable, match="kernels in cuda are for one set of sizes"):
-        free_kernels(OF_ROWS["gelu"], "cuda", rows=300)

@@ -46,3 +46,46 @@ OF_ROWS = {
     ),
     "bfloat16": free_source("return torch.softmax(x, -1) * x", "torch.randn(rows, 96).bfloat16()", rows=300),
 }
+
+OF_TWO = {
+    "rms_norm": free_source(RMS, BATCH, WEIGHTS, batch=50, length=40),
+    "embedding": free_source(
+        "return F.layer_norm(self.e(i), (96,))",
+        "torch.randint(0, 70, (batch, length))",
+        "self.e = nn.Embedding(70, 96)",
+        "i",
+        batch=50,
+        length=40,
+    ),
+    "rope": free_source(
+        "h = x.view(*x.shape[:2], 4, 24).transpose(1, 2); a, b = h.chunk(2, -1); "
+        "return h * cos + torch.cat((-b, a), -1) * sin",
+        f"{BATCH}, torch.randn(length, 24), torch.randn(length, 24)",
+        arguments="x, cos, sin",
+        batch=50,
+        length=40,
+    ),
+    "rope_in_halves": free_source(
+        "a, b = h.chunk(2, -1); return h * cos + torch.cat((-b, a), -1) * sin",
+        "torch.randn(batch, 4, length, 64), torch.randn(length, 64), torch.randn(length, 64)",
+        arguments="h, cos, sin",
+        batch=50,
+        length=40,
+    ),
+    "attention": free_source(
+        f"{QKV}y = F.scaled_dot_product_attention(q, k, v, is_causal=True); "
+        "return self.o(y.transpose(1, 2).reshape(*x.shape[:2], 96))",
+        BATCH,
+        "self.qkv = nn.Linear(96, 288); self.o = nn.Linear(96, 96)",
+        batch=5,
+        length=40,
+    ),
+    "softmax_of_columns": free_source(
+        "return torch.softmax(x, 1)", "torch.randn(batch, 64, length)", batch=5, length=40
+    ),
+    "softmax_of_free_rows": free_source(
+        "return torch.softmax(x, -1)", "torch.randn(batch, 6, length)", batch=50, length=40
+    ),
+    "transposed": free_source("return x.transpose(1, 2).contiguous() * 2", BATCH, batch=50, length=40),
+    "shifted": free_source("return F.pad(x[:, :-1], (0, 0, 1, 0)) + x", BATCH, batch=50, length=40),
+}

@@ -52,7 +52,6 @@ class Cpp(Language):
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse", "vector", "unroll"})
     reserved = RESERVED
-    frees = True
     batches = True
 
     def __init__(self, every_choice: bool = False) -> None:

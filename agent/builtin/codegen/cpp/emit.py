@@ -71,14 +71,7 @@ class CppEmitter(CLikeCodegen):
         parameters = (*self.parameters(), *(f"int64_t {name}" for name in free))
         return Kernel(name, parameters, lines, self.plan.passes, parallel=parallel, free=free)
 
-    def define_sizes(self, **sizes: int) -> None:
-        """Define sizes; those that are free on lines of their own, as the compiler does not know them."""
-        for name, size in sizes.items():
-            if is_free(size):
-                self.out.add(f"const int64_t {name} = {size!r};")
-        fixed = [f"{name} = {size}" for name, size in sizes.items() if not is_free(size)]
-        if fixed:
-            self.out.add(f"constexpr int64_t {', '.join(fixed)};")
+    whole = "int64_t"
 
     def kind(self, *sizes: int) -> str:
         """Return how a number is declared that is computed from these."""

@@ -12,10 +12,11 @@ from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEm
 from kernelwright.agent.builtin.codegen.cuda.rows import CudaFlatEmitter, CudaRowEmitter
 from kernelwright.agent.builtin.codegen.cuda.tiles import CudaTileEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import RESERVED
-from kernelwright.agent.builtin.codegen.gpu import GpuLanguage
+from kernelwright.agent.builtin.codegen.gpu import GpuLanguage, GridKernel
 from kernelwright.agent.builtin.ir.program import Attention, Program, Scan
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 # Chosen by hand, not measured.
 _HELD = 64  # registers of a thread, of 255, that may hold elements of its row
@@ -67,6 +68,14 @@ class Cuda(GpuLanguage):
         given = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
         return f"lib.{function}(({grid},), ({width},), {given})"
 
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
+        assert isinstance(kernel, GridKernel)
+        lines = super().call(kernel, arguments)
+        if not is_free(kernel.grid):
+            return lines
+        head = f"if {kernel.grid!r}:"  # the driver launches no kernel of no blocks
+        return [head, *(f"    {line}" for line in lines)]
+
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
         helpers = linked(kernels, functions().get)
         text = "\n".join([*helpers, *(line for kernel in kernels for line in kernel.text)])
@@ -100,17 +109,19 @@ def _knobs(
         return CudaKnobs(SIDE * SIDE, rows=tile)
     if emitter is CudaFlatEmitter:
         threads = _WARP * int(ask("warps", "8"))
-        block = max(int(ask("block", "1024", planned.region.space.numel)), threads)
+        numel = planned.region.space.numel
+        block = max(int(ask("block", "1024", None if is_free(numel) else numel)), threads)
         return CudaKnobs(threads, each=block // threads, in_place=in_place)
     rows, threads = _shares(planned, ask)
-    each = -(-planned.row_length // (threads // rows))
+    free = is_free(planned.row_length)
+    each = 1 if free else -(-planned.row_length // (threads // rows))
     passes = sum(stage.has_pass for stage in planned.stages)
     steps = planned.region.recurrence is not None
     registers = each * max(1, len(planned.kept) + len({a for a in planned.accesses.values() if a.varies}))
     held = steps
-    if steps and registers > 2 * _HELD:
+    if steps and (free or registers > 2 * _HELD):
         raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
-    if not steps and passes > 1 and registers <= 2 * _HELD:
+    if not (steps or free) and passes > 1 and registers <= 2 * _HELD:
         held = ask("keep", "on" if registers <= _HELD else "off") == "on"
     return CudaKnobs(threads, rows, each, held, in_place)
 
@@ -118,22 +129,23 @@ def _knobs(
 def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
     """Rows that a block works on at once, and its threads."""
     length, rows = planned.row_length, planned.rows
+    most = None if is_free(rows) else _power_of_two(rows)
     if planned.mode == "columns":
         scans = any(isinstance(s, Scan) for s in planned.region.statements)
         down = 1 if scans else min(_power_of_two(-(-_BUSY // rows)), _power_of_two(length), _MOST_DOWN)
-        wide = min(_power_of_two(rows), 32 if down > 1 else 128)
-        wide = int(ask("rows", str(wide), _power_of_two(rows)))
+        wide = min(most or 128, 32 if down > 1 else 128)
+        wide = int(ask("rows", str(wide), most))
         if scans:
             return max(wide, _WARP), max(wide, _WARP)
         threads = _WARP * int(ask("warps", str(max(1, min(wide * down, 512) // _WARP))))
     else:
         lanes = max(min(_power_of_two(length), _WARP), min(_power_of_two(-(-length // 4)), 512))
         wide = max(1, 128 // lanes)
-        wide = int(ask("rows", str(wide), _power_of_two(rows)))
+        wide = int(ask("rows", str(wide), most))
         threads = _WARP * int(ask("warps", str(max(1, min(wide * lanes, 512) // _WARP))))
     return min(wide, threads), threads
 
 
 def _power_of_two(number: int) -> int:
-    """Return the least that is not smaller."""
-    return 1 << max(number - 1, 0).bit_length()
+    """Return the least that is not smaller; of a free size, that of its value in the task."""
+    return 1 << max(int(number) - 1, 0).bit_length()

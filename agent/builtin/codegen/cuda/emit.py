@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernelwright.agent.builtin.codegen.backend import named
 from kernelwright.agent.builtin.codegen.c_like import BracedLines, CLikeCodegen, Element
 from kernelwright.agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
 from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
@@ -17,6 +18,7 @@ from kernelwright.agent.builtin.ir.program import Compute, Fused, Program, Reduc
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.kernelbench.free_sizes.size import is_free, is_one
 
 JOINING = 256  # threads that take parts together
 PARTS = 1024  # blocks that find a share each of what is reduced to a scalar
@@ -48,34 +50,42 @@ class CudaEmitter(CLikeCodegen):
 
     def kernel(self, name: str) -> GridKernel:
         plan, out, totals = self.plan, self.out, self.plan.totals
-        several = bool(totals) and self.blocks > 1
-        blocks = min(self.blocks, PARTS) if several else self.blocks
+        several = bool(totals) and (is_free(self.blocks) or self.blocks > 1)
+        blocks = self.blocks
+        if several:
+            blocks = PARTS if is_free(blocks) else min(blocks, PARTS)
         self.load_scalars()
         self.constants()
         for reduction in totals:
             ctype = self.part_type(reduction)
             out.add(f"{ctype} {self.name(reduction)}_part = {self.initial(reduction.op, ctype)};")
         if several:
-            out.add(f"constexpr {self.whole} BLOCKS = {self.blocks};")
+            self.define_sizes(BLOCKS=self.blocks)
             out.open(f"for ({self.whole} block = blockIdx.x; block < BLOCKS; block += gridDim.x)")
         self.rows("block" if several else "blockIdx.x")
         if several:
             out.close()
-        parts = None
         if totals:
             self.block_totals(several)
+        body, joining = self.out, BracedLines()
         if several:
-            body, self.out = self.out, BracedLines()
+            self.out = joining
             self.join(blocks)
-            parts, self.out = self.parts(tuple(self.out.lines)), body
         elif plan.scalars or totals:
-            self.finish("threadIdx.x == 0" if blocks == 1 else "blockIdx.x == 0 && threadIdx.x == 0")
-        lines, threads = tuple(self.out.lines), self.knobs.threads
+            self.finish("threadIdx.x == 0" if is_one(blocks) else "blockIdx.x == 0 && threadIdx.x == 0")
+        free = named(self.program.graph.free, [*body.lines, *joining.lines])
         return GridKernel(
-            name, self.parameters(), lines, self.loop_style, grid=blocks, width=threads, parts=parts
+            name,
+            (*self.parameters(), *(f"long long {size}" for size in free)),
+            tuple(body.lines),
+            self.loop_style,
+            grid=blocks,
+            width=self.knobs.threads,
+            parts=self.parts(tuple(joining.lines), free) if several else None,
+            free=free,
         )
 
-    def parts(self, body: tuple[str, ...]) -> Parts:
+    def parts(self, body: tuple[str, ...], free: tuple[str, ...]) -> Parts:
         """Return the parts of totals, which a function with this body takes together."""
         totals, accesses = self.plan.totals, dict.fromkeys(self.plan.accesses.values())
         constant = [access for access in accesses if not access.varies]
@@ -84,7 +94,7 @@ class CudaEmitter(CLikeCodegen):
             tuple(map(self.part_dtype, totals)),
             body,
             JOINING,
-            taken(self.plan, self.pointers, (accesses, constant)),
+            taken(self.plan, self.pointers, (accesses, constant), free),
             (names, tuple(f"const {name}" for name in names)),
         )
 
@@ -138,7 +148,6 @@ class CudaEmitter(CLikeCodegen):
 
     @property
     def whole(self) -> str:
-        """The type of indices."""
         return "long long" if self.far else "int"
 
     @property
@@ -146,7 +155,8 @@ class CudaEmitter(CLikeCodegen):
         plan = self.plan
         sizes = [self.program.shapes[access.base] for access in plan.accesses.values()]
         sizes += [self.program.shapes[name] for name in plan.outputs if name in self.program.shapes]
-        return max([plan.region.space.numel, *map(math.prod, sizes)]) >= 1 << 30
+        counts = [plan.region.space.numel, *map(math.prod, sizes)]
+        return is_free(*counts) or max(counts) >= 1 << 30
 
     # Names and values.
 
@@ -229,7 +239,11 @@ class CudaEmitter(CLikeCodegen):
         return f"{self.name(reduction)}_{'part' if scalar else 'own'}"
 
     def lane_type(self, reduction: Reduce) -> str:
-        long = self.own_elements > LONG or self.plan.level(reduction.name) == "scalar"
+        long = (
+            is_free(self.own_elements)
+            or self.own_elements > LONG
+            or self.plan.level(reduction.name) == "scalar"
+        )
         return self.part_type(reduction) if long else self.ctype(reduction.name)
 
     @property

@@ -11,11 +11,13 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernelwright.agent.builtin.codegen.c_like import in_c
 from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, View
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import Stage
+from kernelwright.kernelbench.free_sizes.size import ceiling, divides, is_one
 
 # Chosen by hand, not measured.
 SIDE = 16  # threads along each side of a tile
@@ -82,7 +84,7 @@ class ProductEmitter(CudaEmitter):
     @property
     def tiles(self) -> tuple[int, int]:
         product = self.product
-        return -(-self.size(product.down) // self.tile), -(-self.size(product.along) // self.tile)
+        return ceiling(self.size(product.down), self.tile), ceiling(self.size(product.along), self.tile)
 
     @property
     def blocks(self) -> int:
@@ -103,16 +105,16 @@ class ProductEmitter(CudaEmitter):
     def constants(self) -> None:
         product = self.product
         rows, columns, depth = map(self.size, (product.down, product.along, product.depth))
-        self.out.add(f"constexpr {self.whole} ROWS = {rows}, COLUMNS = {columns}, DEPTH = {depth};")
+        self.define_sizes(ROWS=rows, COLUMNS=columns, DEPTH=depth)
         self.out.add(f"constexpr int TILE = {self.tile}, STEP = {STEP}, SIDE = {SIDE}, EACH = TILE / SIDE;")
 
     def rows(self, block: str) -> None:
         out, product, (down, along) = self.out, self.product, self.tiles
         if product.images:
-            out.add(f"const {self.whole} outer = {block} / {down * along};")
-        place = f"{block} / {along}" if along > 1 else block
-        place = f"{place} % {down}" if product.images else place
-        beside = f"{block} % {along}" if along > 1 else "0"
+            out.add(f"const {self.whole} outer = {block} / {in_c(str(down * along))};")
+        place = block if is_one(along) else f"{block} / {in_c(str(along))}"
+        place = f"{place} % {in_c(str(down))}" if product.images else place
+        beside = "0" if is_one(along) else f"{block} % {in_c(str(along))}"
         out.add(f"const {self.whole} top = {place} * TILE, first = {beside} * TILE;")
         out.add("const int lane = threadIdx.x % SIDE, level = threadIdx.x / SIDE;")
         out.add("__shared__ float above[STEP][TILE + 2], beside[STEP][TILE + 2];")
@@ -151,9 +153,9 @@ class ProductEmitter(CudaEmitter):
         ]
         text = self.loaded(access, f"{self.pointers[access.base]}[{total([*terms, access.begin])}]")
         conditions = []
-        if self.size(axes) % self.tile:
+        if not divides(self.tile, self.size(axes)):
             conditions.append(f"{corner} + i < {size}")
-        if self.size(depth) % STEP:
+        if not divides(STEP, self.size(depth)):
             conditions.append("start + k < DEPTH")
         if conditions:
             text = f"{' && '.join(conditions)} ? {text} : 0.0f"
@@ -168,7 +170,7 @@ class ProductEmitter(CudaEmitter):
             out.add("#pragma unroll")
             out.open(f"for (int {variable} = 0; {variable} < EACH; ++{variable})")
             out.add(f"const {self.whole} {axis} = {place} + {variable} * SIDE;")
-            if self.size(product.down if axis == "row" else product.along) % self.tile:
+            if not divides(self.tile, self.size(product.down if axis == "row" else product.along)):
                 out.add(f"if ({axis} >= {size}) break;")
         out.add(f"const float {self.name(product.reduction)} = sums[j][i];")
         for access in dict.fromkeys(plan.accesses.values()):

@@ -34,6 +34,7 @@ from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.kernelbench.free_sizes.size import ceiling, divides
 
 
 class CudaFlatEmitter(CudaEmitter):
@@ -43,7 +44,7 @@ class CudaFlatEmitter(CudaEmitter):
 
     @property
     def blocks(self) -> int:
-        return -(-self.plan.region.space.numel // (self.knobs.threads * self.knobs.each))
+        return ceiling(self.plan.region.space.numel, self.knobs.threads * self.knobs.each)
 
     @property
     def own_elements(self) -> int:
@@ -56,10 +57,8 @@ class CudaFlatEmitter(CudaEmitter):
 
     def constants(self) -> None:
         knobs = self.knobs
-        each = f", EACH = {knobs.each}" if knobs.each > 1 else ""
-        self.out.add(
-            f"constexpr {self.whole} NUMEL = {self.plan.region.space.numel}, THREADS = {knobs.threads}{each};"
-        )
+        each = {"EACH": knobs.each} if knobs.each > 1 else {}
+        self.define_sizes(NUMEL=self.plan.region.space.numel, THREADS=knobs.threads, **each)
 
     def rows(self, block: str) -> None:
         plan, out, each = self.plan, self.out, self.knobs.each
@@ -88,7 +87,7 @@ class CudaFlatEmitter(CudaEmitter):
             out.open("for (int k = 0; k < EACH; ++k)")
             out.add(f"const {self.whole} i = first + k * THREADS;")
             braces += 1
-        if self.plan.region.space.numel % (self.knobs.threads * each):
+        if not divides(self.knobs.threads * each, self.plan.region.space.numel):
             out.open("if (i < NUMEL)")
             braces += 1
         return braces
@@ -126,11 +125,11 @@ class CudaRowEmitter(CudaEmitter):
 
     @property
     def blocks(self) -> int:
-        return -(-self.plan.rows // self.knobs.rows)
+        return ceiling(self.plan.rows, self.knobs.rows)
 
     @property
     def own_elements(self) -> int:
-        return -(-self.plan.row_length // self.lanes)
+        return ceiling(self.plan.row_length, self.lanes)
 
     @property
     def loop_style(self) -> str:
@@ -140,7 +139,7 @@ class CudaRowEmitter(CudaEmitter):
 
     @property
     def absent(self) -> str:
-        return "row < ROWS" if self.plan.rows % self.knobs.rows else ""
+        return "" if divides(self.knobs.rows, self.plan.rows) else "row < ROWS"
 
     @property
     def columns(self) -> str:
@@ -161,10 +160,9 @@ class CudaRowEmitter(CudaEmitter):
 
     def constants(self) -> None:
         plan, knobs = self.plan, self.knobs
-        each = f", EACH = {knobs.each}" if knobs.held and knobs.each > 1 else ""
-        wide = f", WIDE = {knobs.rows}" if not self.across else ""
-        sizes = f"ROWS = {plan.rows}, COLUMNS = {plan.row_length}"
-        self.out.add(f"constexpr {self.whole} {sizes}, LANES = {self.lanes}{wide}{each};")
+        wide = {} if self.across else {"WIDE": knobs.rows}
+        each = {"EACH": knobs.each} if knobs.held and knobs.each > 1 else {}
+        self.define_sizes(ROWS=plan.rows, COLUMNS=plan.row_length, LANES=self.lanes, **wide, **each)
 
     def rows(self, block: str) -> None:
         plan, out = self.plan, self.out
@@ -276,7 +274,7 @@ class CudaRowEmitter(CudaEmitter):
         out, braces = self.out, 1
         length, lanes, held = self.plan.row_length, self.lanes, self.knobs.held
         lane = "lane" if lanes > 1 else "0"
-        whole = length % lanes == 0 and not self.absent
+        whole = divides(lanes, length) and not self.absent
         conditions: list[str] = []
         if held and self.knobs.each > 1:
             out.add("#pragma unroll")

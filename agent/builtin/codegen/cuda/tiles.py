@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from kernelwright.agent.builtin.codegen.c_like import in_c
 from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
 from kernelwright.agent.builtin.scheduling.passes import Stage
+from kernelwright.kernelbench.free_sizes.size import ceiling, divides, is_one
 
 TILE = 32  # elements along each side of a tile: a warp reads, and writes, a row of it
 
@@ -26,11 +28,11 @@ class CudaTileEmitter(CudaEmitter):
 
     @property
     def down(self) -> int:
-        return -(-self.tiled.sizes[self.tiled.across] // TILE)
+        return ceiling(self.tiled.sizes[self.tiled.across], TILE)
 
     @property
     def along(self) -> int:
-        return -(-self.tiled.sizes[-1] // TILE)
+        return ceiling(self.tiled.sizes[-1], TILE)
 
     @property
     def blocks(self) -> int:
@@ -51,16 +53,19 @@ class CudaTileEmitter(CudaEmitter):
     def constants(self) -> None:
         rows, columns = self.tiled.sizes[self.tiled.across], self.tiled.sizes[-1]
         step = self.knobs.threads // TILE
-        self.out.add(f"constexpr {self.whole} ROWS = {rows}, COLUMNS = {columns};")
+        self.define_sizes(ROWS=rows, COLUMNS=columns)
         self.out.add(f"constexpr int TILE = {TILE}, DOWN = {step};")
 
     def rows(self, block: str) -> None:
         plan, out, tiled = self.plan, self.out, self.tiled
-        if tiled.outer > 1:
-            out.add(f"const {self.whole} outer = {block} / {self.down * self.along};")
-        down = f"{block} / {self.along}" if self.along > 1 else block
-        down = f"{down} % {self.down}" if tiled.outer > 1 else down
-        along = f"{block} % {self.along}" if self.along > 1 else "0"
+        a_tile, tiles_down, tiles_along = (
+            in_c(str(size)) for size in (self.down * self.along, self.down, self.along)
+        )
+        if not is_one(tiled.outer):
+            out.add(f"const {self.whole} outer = {block} / {a_tile};")
+        down = block if is_one(self.along) else f"{block} / {tiles_along}"
+        down = down if is_one(tiled.outer) else f"{down} % {tiles_down}"
+        along = "0" if is_one(self.along) else f"{block} % {tiles_along}"
         out.add(f"const {self.whole} top = {down} * TILE, first = {along} * TILE;")
         out.add("const int lane = threadIdx.x % TILE;")
         self.tiles = {access: self.fresh(f"{self.pointers[access.base]}_tile") for access in tiled.turned}
@@ -79,7 +84,9 @@ class CudaTileEmitter(CudaEmitter):
 
     @property
     def partial(self) -> bool:
-        return bool(self.tiled.sizes[self.tiled.across] % TILE or self.tiled.sizes[-1] % TILE)
+        return not (
+            divides(TILE, self.tiled.sizes[self.tiled.across]) and divides(TILE, self.tiled.sizes[-1])
+        )
 
     def walk(self) -> None:
         self.out.add("#pragma unroll")

@@ -54,7 +54,6 @@ class Triton(GpuLanguage):
     defaults = {"attention": "fused", "layout": "contiguous"}  # noqa: RUF012 - nobody writes to it
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
-    frees = True
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         return plan(planned.region, program, planned.outputs, keep=False)
