@@ -10,7 +10,7 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt, TaskRun
 from kernelwright.results.summary import best_attempt
 
-_LANGUAGES = ("cpp", "cuda", "torch", "triton")
+PACKAGED = ("cpp", "cuda", "torch", "triton")  # languages
 
 
 class Winner(Record):
@@ -54,7 +54,7 @@ class Winner(Record):
             found = _task(database.tasks(), task, str(run))
             attempts = database.attempts(found.task.id)
             about = database.run
-        best = best_attempt(attempts) or _best_without_gpu(attempts)
+        best = best_attempt(attempts) or best_without_gpu(attempts)
         if best is None:
             last = (
                 f"the last verdict is {attempts[-1].evaluation.verdict}" if attempts else "nothing was tried"
@@ -63,7 +63,7 @@ class Winner(Record):
                 f"{found.task.id} has no correct kernel ({last})",
                 "only verified kernels are exported: resume the run, or choose another task",
             )
-        if best.candidate.language not in _LANGUAGES:
+        if best.candidate.language not in PACKAGED:
             raise UsageError(
                 f"the kernel of {found.task.id} is {best.candidate.language}, which cannot be exported yet",
                 "run the task with --language cpp",
@@ -87,7 +87,7 @@ class Winner(Record):
             wholes = [entry.task.id for entry in database.tasks() if entry.task.part is None]
             found = {task: database.attempts(task) for task in wholes}
         tasks = [task for task, made in found.items() if best_attempt(made)]
-        tasks = tasks or [task for task, made in found.items() if _best_without_gpu(made)]
+        tasks = tasks or [task for task, made in found.items() if best_without_gpu(made)]
         if not tasks:
             raise UsageError(
                 f"{run} has no correct kernel", "only verified kernels are exported: use another run"
@@ -95,7 +95,7 @@ class Winner(Record):
         return [cls.of(run, task) for task in tasks]
 
 
-def _best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | None:
+def best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | None:
     """Return the last kernel for a GPU that was right in emulation, where there is no GPU to time it on."""
     failed = {each.candidate.sha256 for each in attempts if each.confirms and not each.evaluation.right}
     right = [
@@ -104,7 +104,7 @@ def _best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | 
         if each.evaluation.right
         and each.evaluation.launched
         and each.evaluation.reason.startswith(RIGHT)
-        and each.candidate.language in _LANGUAGES
+        and each.candidate.language in PACKAGED
         and each.candidate.sha256 not in failed
     ]
     return right[-1] if right else None

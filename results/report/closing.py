@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
+from kernelwright.results.dropin.winner import PACKAGED, best_without_gpu
 from kernelwright.results.formatting import headline, with_bounds
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store.folder import RunFolder
@@ -20,7 +21,7 @@ def closing_lines(report: RunReport, folder: RunFolder, complete: bool) -> list[
     return [
         f"Faster than eager: {gains}",
         f"Not faster: {_listed([f'{_name(task, tasks)} ({_why_not(task)})' for task in others])}",
-        f"Kernels: {_kernels(tasks, folder)}",
+        f"Kernels: {_kernels(tasks, report, folder)}",
         f"Report: {folder.report}",
         f"Next: {_next(report, faster, folder, complete)}",
     ]
@@ -31,17 +32,23 @@ def _next(report: RunReport, faster: Sequence[TaskSummary], folder: RunFolder, c
     run = str(folder.path)
     if not complete:
         return shlex.join(["kernelwright", "run", "--resume", run])
-    for task in faster:
-        best = best_attempt(report.attempts[task.task])
-        if best is not None and best.candidate.language == "cpp":  # which is what can be exported
+    for task in (*faster, *_emulated(report)):
+        best = best_attempt(report.attempts[task.task]) or best_without_gpu(report.attempts[task.task])
+        if best is not None and best.candidate.language in PACKAGED:
             return shlex.join(["kernelwright", "export", run, task.task, "--out", "kernels"])
     return shlex.join(["kernelwright", "report", run])
 
 
-def _kernels(tasks: Sequence[TaskSummary], folder: RunFolder) -> str:
+def _emulated(report: RunReport) -> list[TaskSummary]:
+    """Return tasks with a kernel for a GPU that is right in emulation, where there is no GPU."""
+    return [task for task in report.summary.tasks if best_without_gpu(report.attempts.get(task.task, ()))]
+
+
+def _kernels(tasks: Sequence[TaskSummary], report: RunReport, folder: RunFolder) -> str:
     correct = [task for task in tasks if task.candidate is not None]
     if not correct:
-        return "none is correct"
+        emulated = len(_emulated(report))
+        return f"{emulated} of {len(tasks)} right in emulation, on no GPU" if emulated else "none is correct"
     references = sum(bool(task.submitted) for task in correct)
     where = f"{folder.best('TASK')} for {len(correct)} of {len(tasks)} tasks"
     return f"{where}, {references} of them the reference" if references else where

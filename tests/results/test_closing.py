@@ -34,12 +34,26 @@ def test_a_run_that_is_not_done_goes_on(example: RunDatabase) -> None:
     assert lines(example, complete=False)[-1] == "Next: kernelwright run --resume runs/first"
 
 
-@pytest.mark.parametrize("language", ["cpp", "triton"])
-def test_only_a_kernel_that_can_be_exported_is_exported_next(database: RunDatabase, language: str) -> None:
+@pytest.mark.parametrize("language", ["cpp", "triton", "cuda"])
+def test_a_faster_kernel_is_exported_next(database: RunDatabase, language: str) -> None:
     database.add_task(task("relu"))
     made = candidate(1).model_copy(update={"language": language})
     run_factory.attempt(database, task("relu"), 0, eager=2.0, of=made)
-    assert ("export" in lines(database)[-1]) == (language == "cpp")
+    assert lines(database)[-1] == "Next: kernelwright export runs/first builtin:level1/relu --out kernels"
+
+
+def test_a_kernel_that_is_right_in_emulation_is_said_and_exported_next(database: RunDatabase) -> None:
+    database.add_task(task("relu"))
+    made = candidate(1).model_copy(update={"language": "cuda"})
+    why = "right in the emulator; there is no GPU to time it on"
+    found = run_factory.evaluation(task("relu"), made, Verdict.unmeasured, reason=why)
+    found = found.model_copy(update={"launched": ("relu",)})
+    database.record_attempt(task("relu").id, 0, made, None, found, None)
+    assert lines(database)[2:] == [
+        "Kernels: 1 of 1 right in emulation, on no GPU",
+        "Report: runs/first/report.html",
+        "Next: kernelwright export runs/first builtin:level1/relu --out kernels",
+    ]
 
 
 def test_without_a_correct_kernel_they_say_so(database: RunDatabase) -> None:
