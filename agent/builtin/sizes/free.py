@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from kernelwright.agent.builtin.codegen.backend import Language
 from kernelwright.agent.builtin.codegen.render import Forward, Rendered, render
 from kernelwright.agent.builtin.compile import Watch, nobody, scheduled, with_layout
-from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.graph import Arg, Graph, Ref
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import Schedule
 from kernelwright.agent.builtin.scheduling.launches import Launch
@@ -30,6 +30,8 @@ from kernelwright.kernelbench.free_sizes.unify import unified as unified_forms
 
 T = TypeVar("T")
 _OF_THE_FILE = {"self", "torch", "nn", "lib", "jit", "checked", "indices", "number", "functools"}
+_COPIES = {"aten.clone.default", "aten.alias.default"}  # `contiguous` is the first of them, or nothing
+_VIEWS = {f"aten.{name}.default": "view" for name in ("view", "_unsafe_view", "reshape")}
 _SMALLEST = 17  # of the sizes that a reference is traced at; more than the lanes of a vector
 
 
@@ -97,16 +99,34 @@ def trace_free(tracer: Tracer, sizes: Mapping[str, int], reserved: Set[str] = fr
 
 
 def _alike(one: Graph, other: Graph) -> bool:
-    """Return True if two graphs do the same with values of the same shapes, which may lie otherwise."""
+    """Return True if two graphs compute the same values of the same shapes, which may lie otherwise.
 
-    def said(graph: Graph) -> list[object]:
-        nodes = [
-            (n.name, n.op, n.args, n.kwargs, [(meta.shape, meta.dtype) for meta in n.outputs])
-            for n in graph.nodes
-        ]
-        return [nodes, graph.outputs, graph.mutations, graph.fixed, graph.constructor]
+    What copies a value so that it lies otherwise, `contiguous` say, may be in one of them alone.
+    """
+    return _values(one) == _values(other)
 
-    return said(one) == said(other)
+
+def _values(graph: Graph) -> list[object]:
+    """Return a graph as values, numbered in order, without copies of them."""
+    names: dict[str, str] = {}
+
+    def renamed(arg: Arg) -> Arg:
+        if isinstance(arg, Ref):
+            return Ref(ref=names.get(arg.ref, arg.ref))
+        return tuple(map(renamed, arg)) if isinstance(arg, tuple) else arg
+
+    nodes = []
+    for node in graph.nodes:
+        if node.op in _COPIES and isinstance(node.args[0], Ref):
+            names[node.name] = names.get(node.args[0].ref, node.args[0].ref)
+            continue
+        named = {name: renamed(arg) for name, arg in node.kwargs.items()}
+        metas = [(meta.shape, meta.dtype) for meta in node.outputs]
+        nodes.append((_VIEWS.get(node.op, node.op), renamed(node.args), named, metas))
+        names[node.name] = f"value {len(nodes)}"
+    returned = [names.get(name, name) for name in graph.outputs]
+    mutations = [(each.buffer, names.get(each.value, each.value)) for each in graph.mutations]
+    return [nodes, returned, mutations, graph.fixed, graph.constructor]
 
 
 def compile_free(

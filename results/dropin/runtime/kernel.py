@@ -209,7 +209,7 @@ class DropInKernel:
         if not (backward := words["backward"]):
             return
         compute = BackwardCode(module, backward)
-        wanted = [each for each, has in self._with_gradients() if has]
+        wanted = [each.packed() for each, has in self._with_gradients() if has]
         saves = [Argument.read(each) for each in backward["saves"]]
         forms = {each.name: each for each in (*self.arguments, *self.outputs, *saves)}
         uses = [forms[use] for use in backward["uses"]]

@@ -65,17 +65,25 @@ def define(
     compute = guarded(compute)
     free = any(each.free for each in (*takes, *outputs))
 
-    def computed(compute: Callable[..., Any], given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def conformed(given: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return tensors in their forms, and the sizes in these."""
         sizes = read(takes, given) if free else {}
         if why := beyond(sizes, limits or {}):
             raise ValueError(why)
         pairs = zip(takes, given, strict=False)
-        tensors = [None if each is None else form.conformed(each, sizes) for form, each in pairs]
-        made = compute(*tensors, *given[len(takes) :])
-        return [given[0].new_empty(0) if each is None else each for each in made], tensors
+        return [None if each is None else form.conformed(each, sizes) for form, each in pairs], sizes
 
     def called(*given: Any) -> Any:
-        return only(_apart(*computed(compute, given)))
+        tensors, sizes = conformed(given)
+        made = compute(*tensors, *given[len(takes) :])
+        own = _apart([given[0].new_mine(0) if each is None else each for each in made], tensors)
+        # They lie as the fake below says, which compiled code builds upon.
+        return only(
+            tuple(
+                mine if each is None else form.conformed(mine, sizes)
+                for form, each, mine in zip(outputs, made, own, strict=True)
+            )
+        )
 
     library.impl(function, called, KEY)
     if traced is not None:
@@ -87,10 +95,14 @@ def define(
             if not all(issubclass(each, _TRACED) or each is torch.Tensor for each in types):
                 return NotImplemented
             with mode:
-                made, tensors = computed(seen, args)
+                tensors, _ = conformed(args)
+                made = seen(*tensors, *args[len(takes) :])
                 taken = {id(each) for each in tensors}
                 own = []
                 for each in made:  # as operators promise: each in memory of its own
+                    if each is None:
+                        own.append(args[0].new_empty(0))
+                        continue
                     own.append(each.clone() if each._is_view() or id(each) in taken else each)
                     taken.add(id(each))
                 return only(tuple(own))

@@ -8,7 +8,7 @@ import torch
 from kernelwright.agent.builtin.compile import NothingToFuse
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from tests.helpers.builtin.free import free_graph, free_kernels, free_source, hold
-from tests.helpers.builtin.free_tasks import OF_ROWS, OF_TWO, ROWS
+from tests.helpers.builtin.free_tasks import LEAST, OF_ROWS, OF_TWO, ROWS
 from tests.helpers.builtin.proving import ruff
 
 pytestmark = pytest.mark.builds
@@ -29,8 +29,7 @@ def test_any_number_of_rows(name: str, tmp_path: Path) -> None:
 def test_any_batch_and_length(name: str, tmp_path: Path) -> None:
     text = OF_TWO[name]
     sizes = {"batch": int(text.partition("batch = ")[2].split("\n")[0]), "length": 40}
-    least = 2 if name == "transposed" else 1  # a length of 1 is traced otherwise, and so not served
-    some = ((1, least), (7, 13), (1, 131), (sizes["batch"], 40), (61, 3))
+    some = ((1, LEAST.get(name, 1)), (7, 13), (1, 131), (sizes["batch"], 40), (61, 3))
     points = [{"batch": batch, "length": length} for batch, length in some]
     hold(free_kernels(text, **sizes), text, tmp_path, *points)
 

@@ -7,7 +7,7 @@ import torch
 
 from kernelwright.kernelbench.jit import cubin
 from tests.helpers.builtin.free import free_kernels, hold
-from tests.helpers.builtin.free_tasks import OF_ROWS, OF_TWO
+from tests.helpers.builtin.free_tasks import LEAST, OF_ROWS, OF_TWO
 from tests.helpers.builtin.proving import ruff
 from tests.helpers.installed import require
 
@@ -28,7 +28,7 @@ def test_any_number_of_rows(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(n, marks=() if n == "transposed" else pytest.mark.slow)
+        pytest.param(n, marks=() if n in ("transposed", "contiguous_where_it_is_not") else pytest.mark.slow)
         for n in OF_TWO
         if n != "attention"  # which is torch's
     ],
@@ -36,8 +36,7 @@ def test_any_number_of_rows(name: str, tmp_path: Path) -> None:
 def test_any_batch_and_length(name: str, tmp_path: Path) -> None:
     text = OF_TWO[name]
     sizes = {"batch": int(text.partition("batch = ")[2].split("\n")[0]), "length": 40}
-    least = 2 if name == "transposed" else 1  # a length of 1 is traced otherwise, and so not served
-    some = ((1, least), (7, 13), (1, 131), (sizes["batch"], 40), (61, 3))
+    some = ((1, LEAST.get(name, 1)), (7, 13), (1, 131), (sizes["batch"], 40), (61, 3))
     points = [{"batch": batch, "length": length} for batch, length in some]
     hold(free_kernels(text, "cuda", **sizes), text, tmp_path, *points)
 

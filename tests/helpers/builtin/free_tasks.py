@@ -86,6 +86,10 @@ OF_TWO = {
     "softmax_of_free_rows": free_source(
         "return torch.softmax(x, -1)", "torch.randn(batch, 6, length)", batch=50, length=40
     ),
+    "contiguous_where_it_is_not": free_source(  # which copies nothing of a batch of one
+        "return x[:, 1:].contiguous().view(-1) * 2", BATCH, batch=50, length=40
+    ),
     "transposed": free_source("return x.transpose(1, 2).contiguous() * 2", BATCH, batch=50, length=40),
     "shifted": free_source("return F.pad(x[:, :-1], (0, 0, 1, 0)) + x", BATCH, batch=50, length=40),
 }
+LEAST = {"contiguous_where_it_is_not": 2}  # of lengths

@@ -24,7 +24,7 @@ from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.launches import SMALL
 from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan
 from kernelwright.agent.builtin.scheduling.online import online
-from kernelwright.kernelbench.free_sizes.size import is_free
+from kernelwright.kernelbench.free_sizes.size import divides, is_free
 
 # Measured on two cores of an AMD EPYC with AVX-512 and a last-level cache of 32 MiB where an entry of
 # docs/LOG.md is named; the rest is chosen by hand.
@@ -161,7 +161,7 @@ def _knobs(
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
     itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)
     if planned.mode == "tiles":
-        whole_lines = planned.sizes[-1] * itemsize % _LINE_BYTES == 0 and not in_place
+        whole_lines = divides(_LINE_BYTES, planned.sizes[-1] * itemsize) and not in_place
         streaming = whole_lines and ask("streaming", _streaming(planned, program, elements)) == "on"
         tiled = planned.tiled()
         block = _NARROW if tiled.sizes[tiled.across] > TILE else TILE
@@ -188,7 +188,7 @@ def _knobs(
     steps = planned.region.recurrence is not None
     if elements and not steps and not parts and not in_place:
         lines = length if planned.mode != "columns" else math.gcd(length, block)
-        if lines * itemsize % _LINE_BYTES == 0 or lines * itemsize >= 64 * _LINE_BYTES:
+        if divides(_LINE_BYTES, lines * itemsize) or lines * itemsize >= 64 * _LINE_BYTES:
             streaming = ask("streaming", _streaming(planned, program, elements)) == "on"
     if not steps and _prefetchable(planned):
         prefetch = ask("prefetch", _prefetching(planned, elements)) == "on"

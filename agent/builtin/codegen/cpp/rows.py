@@ -11,7 +11,7 @@ from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Loop
 from kernelwright.agent.builtin.scheduling.online import Online
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
-from kernelwright.kernelbench.free_sizes.size import is_free
+from kernelwright.kernelbench.free_sizes.size import divides, is_free
 
 PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches; chosen by hand
 LINE_BYTES = 64  # of a cache line
@@ -41,7 +41,7 @@ class CppRowEmitter(CppEmitter):
         plan, out = self.plan, self.out
         if self.flat:
             self.define_sizes(NUMEL=plan.row_length, BLOCK=self.block)
-            whole = "(NUMEL + BLOCK - 1)" if plan.row_length % self.block else "NUMEL"
+            whole = "NUMEL" if divides(self.block, plan.row_length) else "(NUMEL + BLOCK - 1)"
             out.add(f"{self.kind(plan.row_length)} int64_t ROWS = {whole} / BLOCK;")
         else:
             self.define_sizes(ROWS=plan.rows, COLUMNS=plan.row_length)
@@ -53,7 +53,7 @@ class CppRowEmitter(CppEmitter):
     def open_row(self) -> None:
         if self.flat:
             self.out.add("const int64_t first = row * BLOCK;")
-            if self.plan.row_length % self.block:
+            if not divides(self.block, self.plan.row_length):
                 self.out.add("const int64_t n = std::min(BLOCK, NUMEL - first);")
 
     def row_terms(self, access: Access, row: str = "row") -> list[str]:
@@ -216,7 +216,7 @@ class CppRowEmitter(CppEmitter):
         if self.is_blocked(stage):
             step, length = self.step(stage), self.limit(vector.size)
             self.out.open(f"for (int64_t start = 0; start < {length}; start += {step})")
-            if vector.size % self.pass_block(stage):
+            if not divides(self.pass_block(stage), vector.size):
                 self.out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
 
     def vector_loop(self, stage: Stage, summed: Sequence[Reduce] = (), scans: Sequence[Scan] = ()) -> None:
@@ -252,10 +252,10 @@ class CppRowEmitter(CppEmitter):
         """Return the length of the vector loop."""
         size = self.nest(stage)[-1].size
         if self.flat:
-            return "n" if size % self.block else "BLOCK"
+            return "BLOCK" if divides(self.block, size) else "n"
         if not self.is_blocked(stage):
             return self.limit(size)
-        return "n" if size % self.pass_block(stage) else self.step(stage)
+        return self.step(stage) if divides(self.pass_block(stage), size) else "n"
 
     def step(self, stage: Stage) -> str:
         """Return the length of a block in a pass over blocks, the last apart."""

@@ -29,7 +29,7 @@ from kernelwright.agent.builtin.codegen.cpp.rows import CppRowEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, SUFFIX
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
-from kernelwright.kernelbench.free_sizes.size import is_free
+from kernelwright.kernelbench.free_sizes.size import divides, is_free, is_one
 
 # Rows of a tile: 64 adjacent floats of what is transposed, four cache lines. Chosen by hand; its width, 32,
 # was measured (docs/LOG.md, "Turning an image's layout": 64 columns are more streams of memory than
@@ -53,15 +53,15 @@ class CppTileEmitter(CppRowEmitter):
         out.add(f"{kind} int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
         self.open_threads()
         out.open(f"for (int64_t tile = 0; tile < {count} * DOWN * ALONG; ++tile)")
-        if count > 1:
+        if not is_one(count):
             out.add("const int64_t outer = tile / (DOWN * ALONG);")
         out.add("const int64_t first = tile / DOWN % ALONG * BLOCK, top = tile % DOWN * TILE;")
         # Where all tiles are alike the compiler is to know: loops that might be shorter take a third longer.
         self.down, self.along = "TILE", "BLOCK"
-        if rows % tile:
+        if not divides(tile, rows):
             self.down = "rows"
             out.add("const int64_t rows = std::min(TILE, ROWS - top);")
-        if columns % self.block:
+        if not divides(self.block, columns):
             self.along = "n"
             out.add("const int64_t n = std::min(BLOCK, COLUMNS - first);")
         for access in turned:
