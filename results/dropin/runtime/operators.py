@@ -76,7 +76,7 @@ def define(
     def called(*given: Any) -> Any:
         tensors, sizes = conformed(given)
         made = compute(*tensors, *given[len(takes) :])
-        own = _apart([given[0].new_mine(0) if each is None else each for each in made], tensors)
+        own = _apart([given[0].new_empty(0) if each is None else each for each in made], tensors)
         # They lie as the fake below says, which compiled code builds upon.
         return only(
             tuple(
