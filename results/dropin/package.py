@@ -118,8 +118,8 @@ def _written(
         about = {
             "torch": found.torch,
             "cpu_flags": found.cpu_flags if functions and device == "cpu" else (),  # of this machine
-            "capabilities": _capabilities(chips),
         }
+    about["capabilities"] = _capabilities(chips)
     (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
     (package / "tests").mkdir()

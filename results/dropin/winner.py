@@ -10,8 +10,6 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt, TaskRun
 from kernelwright.results.summary import best_attempt
 
-PACKAGED = ("cpp", "cuda", "torch", "triton")  # languages
-
 
 class Winner(Record):
     """The best verified kernel of a task, with its provenance."""
@@ -63,11 +61,6 @@ class Winner(Record):
                 f"{found.task.id} has no correct kernel ({last})",
                 "only verified kernels are exported: resume the run, or choose another task",
             )
-        if best.candidate.language not in PACKAGED:
-            raise UsageError(
-                f"the kernel of {found.task.id} is {best.candidate.language}, which cannot be exported yet",
-                "run the task with --language cpp",
-            )
         return cls(
             task=found.task,
             candidate=best.candidate,
@@ -104,7 +97,6 @@ def best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | N
         if each.evaluation.right
         and each.evaluation.launched
         and each.evaluation.reason.startswith(RIGHT)
-        and each.candidate.language in PACKAGED
         and each.candidate.sha256 not in failed
     ]
     return right[-1] if right else None

@@ -3,11 +3,11 @@
 import shlex
 from collections.abc import Sequence
 
-from kernelwright.results.dropin.winner import PACKAGED, best_without_gpu
+from kernelwright.results.dropin.winner import best_without_gpu
 from kernelwright.results.formatting import headline, with_bounds
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store.folder import RunFolder
-from kernelwright.results.summary import TaskSummary, best_attempt
+from kernelwright.results.summary import TaskSummary
 
 _MOST_NAMED = 8  # tasks in a line; the report has them all
 
@@ -33,9 +33,7 @@ def _next(report: RunReport, faster: Sequence[TaskSummary], folder: RunFolder, c
     if not complete:
         return shlex.join(["kernelwright", "run", "--resume", run])
     for task in (*faster, *_emulated(report)):
-        best = best_attempt(report.attempts[task.task]) or best_without_gpu(report.attempts[task.task])
-        if best is not None and best.candidate.language in PACKAGED:
-            return shlex.join(["kernelwright", "export", run, task.task, "--out", "kernels"])
+        return shlex.join(["kernelwright", "export", run, task.task, "--out", "kernels"])
     return shlex.join(["kernelwright", "report", run])
 
 

@@ -82,6 +82,7 @@ class Element:
 
 
 NOWHERE = Element()
+AT = "{at}"  # the index, in the text of an element of a table
 
 
 def in_c(size: str) -> str:
@@ -91,9 +92,6 @@ def in_c(size: str) -> str:
     '((rows + 7) / 8)'
     """
     return size.replace(" // ", " / ")
-
-
-AT = "{at}"  # the index, in the text of an element of a table
 
 
 class CLikeCodegen(ABC):

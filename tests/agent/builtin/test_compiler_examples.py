@@ -100,7 +100,7 @@ def test_an_example_is_what_the_compiler_makes_of_it(module: str) -> None:
     assert [line for line in lines if line not in whole] == []
 
 
-@pytest.mark.parametrize("module", ["ir.space", "ir.program"])
+@pytest.mark.parametrize("module", ["ir.space", "ir.program", "codegen.c_like"])
 def test_an_example_in_python_gives_what_it_says(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"kernelwright.agent.builtin.{module}"))
     assert result.attempted and not result.failed

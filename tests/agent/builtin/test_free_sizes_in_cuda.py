@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelwright.agent.builtin.coder import LANGUAGES
+from kernelwright.agent.builtin.schedule import Schedule
+from kernelwright.agent.builtin.sizes.free import compile_free
 from kernelwright.kernelbench.jit import cubin
-from tests.helpers.builtin.free import free_kernels, hold
+from tests.helpers.builtin.free import free_graph, free_kernels, free_source, hold
 from tests.helpers.builtin.free_tasks import LEAST, OF_ROWS, OF_TWO
 from tests.helpers.builtin.proving import ruff
 from tests.helpers.installed import require
@@ -39,6 +42,22 @@ def test_any_batch_and_length(name: str, tmp_path: Path) -> None:
     some = ((1, LEAST.get(name, 1)), (7, 13), (1, 131), (sizes["batch"], 40), (61, 3))
     points = [{"batch": batch, "length": length} for batch, length in some]
     hold(free_kernels(text, "cuda", **sizes), text, tmp_path, *points)
+
+
+@pytest.mark.slow
+def test_products_by_tiles(tmp_path: Path) -> None:
+    text = free_source(
+        "return torch.relu(x @ y) * 2",
+        "torch.randn(rows, length, 40), torch.randn(rows, 40, 24)",
+        arguments="x, y",
+        rows=20,
+        length=30,
+    )
+    graph = free_graph(text, "cuda", rows=20, length=30)
+    found = compile_free(graph, text, Schedule.from_dict({"products": "tiled"}), LANGUAGES["cuda"])
+    assert "const long long ROWS = length;\n    constexpr long long COLUMNS = 24, DEPTH = 40;" in found.source
+    points = [{"rows": rows, "length": length} for rows, length in ((1, 1), (7, 45), (33, 32))]
+    hold(found, text, tmp_path, *points)
 
 
 @pytest.mark.slow

@@ -261,3 +261,17 @@ def test_an_envelope_of_free_sizes() -> None:
     assert (
         not check(3, torch.ones(3, 20))[0] and not check(torch.ones(3, 5, 8).double(), torch.ones(3, 20))[0]
     )
+
+
+@pytest.mark.slow
+def test_code_that_is_built_for_each_size_is_packaged_for_one(tmp_path: Path) -> None:
+    """In a package there would be no library of another size."""
+    kernel = changed(
+        changed(RMS_NORM_KERNEL, "lib = jit.compile_cpp(SOURCE)\n", ""),
+        "        x = x.contiguous()\n",
+        "        x = x.contiguous()\n        lib = jit.compile_cpp(f'{SOURCE}// {tuple(x.shape)}')\n",
+    )
+    metadata = write(
+        [PackagedKernel("norm", of(NORM, "norm", kernel))], tmp_path / "out", "fused", measure=False
+    )
+    assert metadata["kernels"][0]["one_size"] == "it builds other code at other sizes"

@@ -39,6 +39,7 @@ class CppKnobs:
 
 class CppEmitter(CLikeCodegen):
     vocabulary = CPP
+    whole = "int64_t"
 
     def __init__(self, plan: Plan, program: Program, knobs: CppKnobs, pointers: Mapping[str, str]) -> None:
         super().__init__(plan, program, pointers)
@@ -70,8 +71,6 @@ class CppEmitter(CLikeCodegen):
         free = named(self.program.graph.free, lines)
         parameters = (*self.parameters(), *(f"int64_t {name}" for name in free))
         return Kernel(name, parameters, lines, self.plan.passes, parallel=parallel, free=free)
-
-    whole = "int64_t"
 
     def kind(self, *sizes: int) -> str:
         """Return how a number is declared that is computed from these."""
