@@ -24,6 +24,7 @@ PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
 PARTS = 4
 SLOW_S, SLOW = 3.0, Path(__file__).with_name("slow.txt")
+SLOW_TIMEOUT_S = 900.0  # precompiling torch's header takes up to 90 s alone, and far more beside others
 SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
 
 
@@ -70,6 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if isinstance(item, pytest.Function) and not BUILDERS.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.builds)
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
     if config.option.suite == "changed":
         changed = _changed_files()
         unchanged = [
