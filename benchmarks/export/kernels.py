@@ -34,7 +34,7 @@ _FASTER = _RUNS / "faster"
 _WHOLE = str(PUBLISHED / "llama.py")
 _NAME = "fused_kernels"
 _LEARNT = ("docs/LOG.md", "--steps", "300", "--picture", str(PUBLISHED / "curves.svg"))
-# Layers that kernels replace, by format; the other kernels are functions to be called.
+# Layers that kernels replace, by format; the other kernels are functions to be called. vLLM is not installed here.
 _LLAMA = {"rms_norm": "LlamaRMSNorm", "swiglu": "LlamaMLP", "layer_norm": "LayerNorm"}
 _LAYERS: Mapping[Format, Mapping[str, str]] = {
     Format.torch: _LLAMA,
@@ -51,7 +51,7 @@ def run(rounds: Annotated[int, typer.Option(help="Candidates for each task.")] =
     forward = _RUNS / "forward"
     make_run([*map(str, tasks), "--rounds", str(rounds)], forward)
     backward = {task.stem: _gradient(task, rounds) for task in tasks}
-    tested = {form: _exported(form, forward, backward) for form in Format}
+    tested = {form: _exported(form, forward, backward) for form in _LAYERS}
     served = _output("shapes", Format.torch)
     trained = [
         _output("train_llama", Format.torch, *_LEARNT),
