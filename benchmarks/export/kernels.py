@@ -34,7 +34,7 @@ _FASTER = _RUNS / "faster"
 _WHOLE = str(PUBLISHED / "llama.py")
 _NAME = "fused_kernels"
 _LEARNT = ("docs/LOG.md", "--steps", "300", "--picture", str(PUBLISHED / "curves.svg"))
-# Layers that kernels replace, by format; the other kernels are functions to be called. vLLM is not installed here.
+# Layers that kernels replace, by format, of the frameworks that are installed; other kernels are functions.
 _LLAMA = {"rms_norm": "LlamaRMSNorm", "swiglu": "LlamaMLP", "layer_norm": "LayerNorm"}
 _LAYERS: Mapping[Format, Mapping[str, str]] = {
     Format.torch: _LLAMA,
