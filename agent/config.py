@@ -169,8 +169,8 @@ class TunerOptions(Section):
     ] = ()
 
 
-class BudgetOptions(Section):
-    """Limits of a run and of each task; those of a run that goes on are replaced by those given then."""
+class EvaluationBudget(Section):
+    """Limits of time and evaluations, of a run and of each task."""
 
     max_minutes: Annotated[float | None, Field(gt=0), typer.Option(help="Minutes for the run.")] = None
     max_minutes_per_task: Annotated[
@@ -182,6 +182,11 @@ class BudgetOptions(Section):
     max_evaluations_per_task: Annotated[
         int | None, Field(ge=2), typer.Option(help="Evaluations for each task.")
     ] = None
+
+
+class BudgetOptions(EvaluationBudget):
+    """Limits of a run and of each task; those of a run that goes on are replaced by those given then."""
+
     max_usd: Annotated[float | None, Field(ge=0), typer.Option(help="Cost of models, in USD.")] = None
     max_usd_per_task: Annotated[
         float | None, Field(ge=0), typer.Option(help="Cost of models for each task.")

@@ -14,7 +14,7 @@ from kernelwright.agent.llm.coder import objection
 from kernelwright.agent.llm.conversation import REFUSED, Conversation, Conversations
 from kernelwright.agent.llm.endpoint.tool_calls import ToolCall
 from kernelwright.agent.llm.model import ModelRefused, ReplyUnusable
-from kernelwright.agent.llm.prompting import examples, notes, outcome, task_note
+from kernelwright.agent.llm.prompting import examples, notes, task_note
 from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.reply.replies import candidate_source
 from kernelwright.agent.llm.situation import tried_table
@@ -32,6 +32,7 @@ from kernelwright.agent.llm.toolbox import (
     source_of,
 )
 from kernelwright.agent.loop import SEARCHED, TaskLoop
+from kernelwright.agent.numbered_files import known_number, profile_told, profiled_closely, told
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import Agent, Stop, best_of
 from kernelwright.agent.search.agent import was_measured
@@ -39,7 +40,6 @@ from kernelwright.agent.spending.budget import BudgetSpent, ShareSpent
 from kernelwright.agent.winners import speedup_of
 from kernelwright.kernelbench.evaluator import CHECK
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
-from kernelwright.profiling.tables import described
 
 _MOST_CALLS = 8  # of one answer
 _MOST_WITHOUT_CALLS = 3  # answers in a row
@@ -181,7 +181,7 @@ class ConversationLoop(TaskLoop):
                 key = each.candidate.sha256, each.timed
                 if not under_way.isdisjoint({key, (each.candidate.sha256, True)}):
                     continue
-                if _known(each.candidate, each.timed, tried) is not None:
+                if known_number(each.candidate, each.timed, tried) is not None:
                     continue
                 if each.timed and timed >= self.rules.rules.rounds:
                     raise InvalidCall(
@@ -234,7 +234,7 @@ class ConversationLoop(TaskLoop):
                 return self._submitted(tried, number)
             case MeasureFile() | CheckFile():
                 assert number is not None
-                return _told(tried, number), None
+                return told(tried, number), None
             case ProfileFile():
                 return self._profiled(task, tried, each.arguments.number), None
             case CompileReference():
@@ -246,7 +246,7 @@ class ConversationLoop(TaskLoop):
     def _recorded(self, task: Task, tried: list[Attempt], each: _Requested) -> int:
         """Return the number of a call's file, whose evaluation is recorded unless it was."""
         assert each.candidate is not None
-        known = _known(each.candidate, each.timed, tried)
+        known = known_number(each.candidate, each.timed, tried)
         if known is not None:
             return known
         if each.evaluation is None:
@@ -270,24 +270,16 @@ class ConversationLoop(TaskLoop):
             return "Submitted.", "the model submitted its best file"
         attempt = tried[number]
         if attempt.evaluation.verdict not in (Verdict.correct, Verdict.unmeasured):
-            return f"Not submitted. {_told(tried, number)}", None
-        return f"Submitted. {_told(tried, number)}", f"the model submitted file {number}"
+            return f"Not submitted. {told(tried, number)}", None
+        return f"Submitted. {told(tried, number)}", f"the model submitted file {number}"
 
     def _profiled(self, task: Task, tried: list[Attempt], number: int) -> str:
         source_of(number, tuple(attempt.candidate.source for attempt in tried))
         attempt = tried[number]
         if attempt.evaluation.timing is None:
             raise InvalidCall(f"file {number} was not timed: measure it first")
-        candidate, evaluation = attempt.candidate, attempt.evaluation
-        profile = self.evaluator.profile(task, candidate, evaluation, attempt.profile, closely=True)
-        if profile is not None and profile != attempt.profile:
-            attempt = tried[number] = replace(attempt, profile=profile)
-            self.recorder.profile(task, number, attempt)
-        lines = [f"File {number}. {outcome(attempt)}"]
-        if profile is not None:
-            lines += ["", "Metrics:", *(f"- {line}" for line in described(profile.metrics))]
-            lines += [f"({rung.name} reads nothing: {rung.why})" for rung in profile.rungs if not rung.on]
-        return "\n".join(lines)
+        tried[number] = profiled_closely(task, number, attempt, self.evaluator, self.recorder)
+        return profile_told(number, tried[number])
 
     def _notes(self, task: Task, tried: Sequence[Attempt], asked: ReadNotes) -> str:
         language = self.talks.language
@@ -310,28 +302,4 @@ class ConversationLoop(TaskLoop):
                 if asked.number is None:
                     raise InvalidCall("the topic `file` needs the number of one")
                 source = source_of(asked.number, tuple(attempt.candidate.source for attempt in tried))
-                return f"```python\n{source.strip()}\n```\n{_told(tried, asked.number)}"
-
-
-def _known(candidate: Candidate, timed: bool, tried: Sequence[Attempt]) -> int | None:
-    """Return the number under which a file was evaluated so, or so that more would tell no more."""
-    for number, attempt in reversed(list(enumerate(tried))):
-        if attempt.candidate.sha256 == candidate.sha256 and not (timed and attempt.evaluation.only_checked):
-            return number
-    return None
-
-
-def _told(tried: Sequence[Attempt], number: int) -> str:
-    """Return what is told of a file."""
-    attempt, best = tried[number], best_of(tried)
-    if attempt.evaluation.only_checked:
-        found = attempt.evaluation.correctness
-        error = f"; the largest error is {found.error:.2g} of the budget" if found and found.error else ""
-        return f"File {number}. It is right{error}. Not timed: measure it."
-    text = f"File {number}. {outcome(attempt)}"
-    if best is None or best is attempt:
-        return text
-    best_number = next(i for i, other in enumerate(tried) if other is best)
-    speedup = best.evaluation.speedup
-    how = f", {speedup.eager.median:.3g} times as fast as eager" if speedup and speedup.eager else ""
-    return f"{text}\nThe best so far is file {best_number}{how}."
+                return f"```python\n{source.strip()}\n```\n{told(tried, asked.number)}"

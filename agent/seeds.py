@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernelwright.agent.attempts import repeated
 from kernelwright.agent.protocols import PARTS, Attempt, Coder, NoSeed, SeedSource
-from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.candidates import candidate_from_file, language_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import Candidate, Task
@@ -55,19 +55,22 @@ def missing(
 
 
 def read_seed(path: Path) -> str:
-    """Return the source of a seed. Raises UsageError if the file does not define ModelNew with kernels."""
+    """Return the source of a seed, FILE.py or FILE.py:FUNCTION.
+
+    Raises UsageError if the file defines no ModelNew, nor one function to take for it, or has no kernels.
+    """
     flag = f"--seed {path}"
-    if path.suffix != ".py":
+    if ".py" not in path.name:
         raise UsageError(f"{flag} is no seed", "give builtin, none, or a .py file that defines ModelNew")
     try:
-        source = path.read_text()
+        source = candidate_from_file(path).source
         tree = parsed(source)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{flag} cannot be read: {error}", "give a Python file") from None
     names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     if "ModelNew" not in names:
         raise UsageError(
-            f"{flag} defines no class ModelNew", "wrap the kernel in ModelNew, as in the reference"
+            f"{flag} defines no class ModelNew", f"name the function that calls the kernel: {path}:FUNCTION"
         )
     if language_of(source) == "torch":
         raise UsageError(f"{flag} has no kernels of its own", "give a file with Triton, CUDA or C++ kernels")

@@ -59,6 +59,20 @@ SURFACE = {
         "task", "--language", "--schedule", "--dump", "--free", "--out", "--input", "--init", "--set", "--precision",
         "--kernelbench-dir",
     },
+    "mcp": {
+        "tasks", "--input", "--init", "--suite", "--set", "--size", "--precision", "--kernelbench-dir", "--seed",
+        "--max-minutes", "--max-minutes-per-task", "--max-evaluations", "--max-evaluations-per-task", "--target", "--baseline", "--compile-limit",
+        "--require-own-kernels", "--effort", "--check-first", "--profilers", "--transport", "--host", "--port",
+        "--token-file", "--out", "--resume", "--config",
+    },
+    "workspace": {
+        "task", "folder", "--seed", "--out", "--target", "--input", "--init", "--set", "--size", "--precision",
+        "--baseline", "--effort", "--max-evaluations", "--max-minutes", "--kernelbench-dir",
+    },
+    "check": {"file", "--idea", "--json"},
+    "measure": {"file", "--idea", "--profile", "--json"},
+    "history": {"--json"},
+    "submit": {"file", "--idea", "--json"},
     "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {

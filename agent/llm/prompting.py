@@ -160,16 +160,20 @@ def agent_messages(
     return Message(role="system", content=system), Message(role="user", content=user)
 
 
-def notes(topic: Literal["rules", "guide"], language: Language) -> str:
-    """Return the rules that files are judged by, or the guide of a language."""
-    name = "rules.md" if topic == "rules" else f"guides/{language}.md"
+def notes(topic: Literal["rules", "interface", "guide"], language: Language) -> str:
+    """Return the rules that files are judged by, their interface, or the guide of a language."""
+    name = f"guides/{language}.md" if topic == "guide" else f"{topic}.md"
     return _template(name).render(flags=_FLAGS)
+
+
+def sizes_note(task: Task) -> str:
+    """Return what is told of the sizes of a task; empty if it has one."""
+    return _template("sizes.md").render(task=task).strip()
 
 
 def task_note(task: Task, history: Sequence[Attempt]) -> str:
     """Return a task's text, its sizes and the operators that eager runs."""
-    sizes = _template("sizes.md").render(task=task)
-    parts = (f"```python\n{task.source.strip()}\n```", sizes, operators_table(history))
+    parts = (f"```python\n{task.source.strip()}\n```", sizes_note(task), operators_table(history))
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 

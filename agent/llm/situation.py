@@ -176,6 +176,8 @@ def _attempt(number: int, attempt: Attempt) -> list[str]:
             time_us = f"{evaluation.timing.candidate_us.median:.4g}"
         if evaluation.speedup is not None and evaluation.speedup.eager is not None:
             speedup = f"{evaluation.speedup.eager.median:.3g}"
+    elif evaluation.only_checked:
+        result = "right, not timed"
     else:
         result = f"{evaluation.verdict}: {_line(evaluation.reason, _MOST_REASON)}"
     return [str(number), _line(idea, _MOST_IDEA), result, time_us, speedup]

@@ -10,6 +10,10 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.results.store.database import NoRunError, RunDatabase
 
 
+class FolderInUseError(StorageError):
+    """Another process holds the folder."""
+
+
 class RunFolder:
     """Paths and atomic writes. `create`, `hold` and `resume` take the lock; readers need none.
 
@@ -44,7 +48,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise folder._unwritable(error) from error
-        folder._acquire()
+        folder.acquire()
         return folder
 
     @classmethod
@@ -53,7 +57,7 @@ class RunFolder:
         folder = cls(path)
         if not folder.holds_run:
             raise StorageError(f"{path} holds no run", f"start one with --out {path}")
-        folder._acquire()
+        folder.acquire()
         return folder
 
     @property
@@ -106,7 +110,8 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _acquire(self) -> None:
+    def acquire(self) -> None:
+        """Take the lock. Raises FolderInUseError, or StorageError if the folder cannot be written."""
         try:
             lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -118,7 +123,7 @@ class RunFolder:
         except BlockingIOError:
             holder = os.pread(lock, 32, 0).decode().strip() or "unknown"
             os.close(lock)
-            raise StorageError(
+            raise FolderInUseError(
                 f"another run (process {holder}) is writing to {self.path}",
                 "wait for it to end, or use another --out",
             ) from None

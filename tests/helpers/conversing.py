@@ -58,6 +58,14 @@ class Pool:
         self.under_way = self.most_under_way = 0
         self._lock = threading.Lock()
 
+    @property
+    def waiting(self) -> int:
+        return 0
+
+    @property
+    def running(self) -> list[str]:
+        return [TASK.id] * self.under_way
+
     def eager_share(self, task: Task) -> float | None:
         return None
 

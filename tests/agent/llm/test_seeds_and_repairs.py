@@ -321,9 +321,10 @@ def test_wherever_a_run_is_ended_it_goes_on_as_it_would_have(
 def test_a_seed_is_a_file_with_kernels(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     for text, said in (
-        (None, "cannot be read"),
+        (None, "No such file"),
         ("def f(:", "cannot be read"),
-        ("def softmax(x): return x\n", "defines no class ModelNew"),
+        ("def softmax(x): return x\ndef other(x): return x\n", "defines no class ModelNew"),
+        ("def softmax(x): return x\n", "no kernels of its own"),
         ("class ModelNew: ...\n", "no kernels of its own"),
     ):
         if text is not None:

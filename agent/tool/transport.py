@@ -1,0 +1,63 @@
+"""Transports of the MCP server: standard input and output, and streamable HTTP with a bearer token."""
+
+import hmac
+import sys
+
+import anyio
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_GRACE_S = 5  # for open streams, when the server is stopped
+
+
+def serve_stdio(server: MCPServer) -> None:
+    """Serve one client until it closes standard input."""
+    anyio.run(server.run_stdio_async)
+
+
+def serve_http(server: MCPServer, host: str, port: int, token: str | None) -> None:
+    """Serve clients at http://HOST:PORT/mcp until interrupted."""
+    app: ASGIApp = server.streamable_http_app(host=host, transport_security=_security(host, port, token))
+    if token is not None:
+        app = BearerToken(app, token)
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S
+    )
+    http = uvicorn.Server(config)
+
+    async def serve() -> None:
+        print(f"Serving at http://{host}:{port}/mcp", file=sys.stderr, flush=True)
+        await http.serve()
+
+    anyio.run(serve)
+
+
+def _security(host: str, port: int, token: str | None) -> TransportSecuritySettings:
+    """Return the check of the Host header, against DNS rebinding; with a token any name may be used."""
+    if token is not None:
+        return TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    names = {host, "127.0.0.1", "localhost", "[::1]"}
+    hosts = [f"{name}:{port}" for name in sorted(names)]
+    return TransportSecuritySettings(
+        allowed_hosts=hosts, allowed_origins=[f"http://{each}" for each in hosts]
+    )
+
+
+class BearerToken:
+    """Refuses requests without the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self.app, self._expected = app, f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.app
+        if scope["type"] == "http":
+            given = Headers(scope=scope).get("authorization", "").encode()
+            if not hmac.compare_digest(given, self._expected):
+                refused = "a bearer token is missing or wrong\n"
+                app = PlainTextResponse(refused, 401, {"WWW-Authenticate": "Bearer"})
+        await app(scope, receive, send)

@@ -1,0 +1,98 @@
+"""Transports: a server process over standard input and output, and HTTP with a bearer token."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from tests.helpers.conversing import TASK
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+SERVE = """
+import sys
+from pathlib import Path
+from kernelwright.agent.tool.server import Opened, Tools
+from kernelwright.agent.tool.transport import serve_http, serve_stdio
+from tests.helpers.tool_runs import tool_run
+
+folder, how, *rest = sys.argv[1:]
+tools = Tools(Opened(lambda say: tool_run(Path(folder))), None)
+if how == "stdio":
+    serve_stdio(tools.server())
+else:
+    serve_http(tools.server(), "127.0.0.1", int(rest[0]), rest[1] if len(rest) > 1 else None)
+tools.close()
+"""
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-c", SERVE, str(folder), *words]
+
+
+@contextmanager
+def http_server(folder: Path, *words: str) -> Iterator[str]:
+    """Address of a server process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(command(folder, "http", str(port), *words), stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, "the server has ended"
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.slow
+def test_over_standard_input_and_output(tmp_path: Path) -> None:
+    async def use() -> None:
+        words = command(tmp_path, "stdio")
+        server = StdioServerParameters(command=words[0], args=words[1:], env=dict(os.environ))
+        async with Client(server) as client:
+            described = await client.call_tool("describe_task", {})
+            assert described.structured_content is not None
+            assert described.structured_content["task"] == TASK.id
+
+    asyncio.run(use())
+
+
+@pytest.mark.slow
+def test_over_http_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
+    async def use(url: str) -> None:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with (
+            create_mcp_http_client(headers=headers) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            assert len((await client.list_tools()).tools) == 8
+
+    with http_server(tmp_path, TOKEN) as url:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+            assert httpx.post(url, headers=headers, json={}).status_code == 401
+        asyncio.run(use(url))
+
+
+@pytest.mark.slow
+def test_over_http_without_a_token_other_names_of_the_host_are_refused(tmp_path: Path) -> None:
+    with http_server(tmp_path) as url:
+        answer = httpx.post(url, headers={"Host": "evil.example:80"}, json={})
+        assert answer.status_code == 421
+        origin = httpx.post(url, headers={"Origin": "http://evil.example"}, json={})
+        assert origin.status_code == 403
