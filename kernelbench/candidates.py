@@ -23,8 +23,15 @@ def language_of(source: str) -> Language:
 
 
 def candidate_from_file(path: Path) -> Candidate:
-    """Read a candidate: FILE.py, or FILE.py:FUNCTION. Raises UsageError if it cannot be read."""
+    """Read a candidate: FILE.py, FILE.py:FUNCTION, or a file or folder in the format of another project.
+
+    Raises UsageError if it cannot be read.
+    """
+    from kernelwright.kernelbench.sources.formats import candidate_text  # which needs the evaluator's modules
+
     file, function = _split(path)
+    if function is None and (text := candidate_text(file)) is not None:
+        return Candidate(source=text, language=language_of(text), author="file")
     try:
         source = file.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -11,6 +11,7 @@ from kernelwright.kernelbench.records import Precision, Size, Task
 from kernelwright.kernelbench.sources import builtin, checkout, hub
 from kernelwright.kernelbench.sources.assignments import constants
 from kernelwright.kernelbench.sources.entry import Entry, from_file, read_text
+from kernelwright.kernelbench.sources.formats import task_files
 from kernelwright.kernelbench.sources.overrides import apply, distribute, from_words
 from kernelwright.kernelbench.sources.selection import select, unknown
 from kernelwright.kernelbench.sources.sizes import from_size_words, of_file, ordered
@@ -109,17 +110,22 @@ class TaskLibrary:
             path = folder / Path(name).expanduser()
             if path.suffix == ".txt":
                 return self._of_list(path, lists)
+            if files := task_files(path, self._first_size):
+                return [_read(Entry(f"file:{each.name}", 0, each.name, text=each.source)) for each in files]
             if path.suffix != ".py" or not path.is_file():
                 raise self._no_file(name, path)
             entries = [from_file(path)]
         return [_read(entry) for entry in entries]
 
+    @property
+    def _first_size(self) -> Mapping[str, str]:
+        return next((size.constants for size in self.sizes if not size.hidden), {})
+
     def _of_module(self, name: str, folder: Path) -> list[Entry] | None:
         if (module := named_module(name)) is None:
             return None
         self.wrote = True
-        first = next((size.constants for size in self.sizes if not size.hidden), {})
-        text = write_in_worker(*module, self.inputs, self.init, folder, first)
+        text = write_in_worker(*module, self.inputs, self.init, folder, self._first_size)
         where = Path(module[0]).stem if module[0].endswith(".py") else module[0]
         return [Entry(f"module:{where}.{module[1]}", 0, module[1], text=text)]
 

@@ -137,9 +137,17 @@ def _names_a_gpu(text: ast.Constant | ast.JoinedStr) -> bool:
     return False
 
 
+def _is_device(node: ast.expr) -> bool:
+    """Return whether a side of a comparison is a device: that of `x.device == torch.device("cuda")`."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.device", "device")
+
+
 def _of_a_gpu(node: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
     """Locations of the words that mean a GPU, and their replacements."""
     if isinstance(node, ast.Compare):
+        for side in (node.left, *node.comparators):
+            if not isinstance(side, ast.Constant | ast.JoinedStr) and not _is_device(side):
+                yield from _of_a_gpu(side)  # of `torch.rand(n, device="cuda") < 0.5`, say
         return
     if isinstance(node, ast.Constant | ast.JoinedStr):
         if _names_a_gpu(node):
