@@ -216,7 +216,8 @@ def _text(node: ast.stmt, source: str) -> str:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(each.lineno for each in decorators)]) - 1
     assert node.end_lineno is not None
-    if node.col_offset:  # it shares its line with another
+    rest = lines[node.end_lineno - 1].encode()[node.end_col_offset :].strip()
+    if node.col_offset or rest.startswith(b";"):  # it shares its line with another
         return ast.get_source_segment(source, node) or ast.unparse(node)
     while first and lines[first - 1].startswith("#"):
         first -= 1

@@ -20,10 +20,10 @@ from kernelwright.kernelbench.sources.formats.documents import read_yaml
 from kernelwright.kernelbench.sources.formats.interface import TaskFile
 from kernelwright.kernelbench.sources.formats.task_text import (
     TaskText,
+    called,
     constant_names,
     documented,
     merged,
-    returned,
     varying,
 )
 
@@ -263,11 +263,10 @@ def _code(draw: ast.FunctionDef, names: Mapping[str, str], inputs: Sequence[str]
     words = [f"{key}={own}" for key, own in names.items()]
     takes_seed = _SEED in {each.arg for each in (*draw.args.args, *draw.args.kwonlyargs)}
     words += [f"{_SEED}={_SEED}"] if takes_seed else []
-    drawn = f"{_DRAW}({', '.join(words)})"
     lines = ["class Model(nn.Module):", f"    def forward(self, {', '.join(inputs) or 'data'}):"]
     lines += [f"        return {_KERNEL}({_data(inputs)})", "", "", "def get_inputs():"]
     if takes_seed:
         lines.append(f'    {_SEED} = int(torch.randint(2**31, (), device="cpu"))')
-    lines.append(f"    return list({drawn})" if inputs else returned([drawn]))
+    lines.append(called(_DRAW, words, "return list(" if inputs else "return [", ")" if inputs else "]"))
     lines += ["", "", "def get_init_inputs():", "    return []"]
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from kernelwright.kernelbench.sources.assignments import constants, module_scope
 from kernelwright.kernelbench.sources.entry import read_text
 from kernelwright.kernelbench.sources.formats.documents import read_yaml
 from kernelwright.kernelbench.sources.formats.interface import TaskFile
-from kernelwright.kernelbench.sources.formats.task_text import merged, varying
+from kernelwright.kernelbench.sources.formats.task_text import merged, varying, with_notes
 from kernelwright.kernelbench.sources.sizes import workload_text
 
 _PROBLEM, _REFERENCE, _SHAPES, _SOLUTION = "problem.yaml", "reference.py", "shapes.py", "solution.py"
@@ -43,7 +43,7 @@ class KernelBenchHardFormat:
         found = varying(merged(rows)) if rows else []
         if len(found) > 1:
             source = _with_workload(source, where, found)
-        return TaskFile(path.resolve().parent.name, source, tuple(notes))
+        return TaskFile(path.resolve().parent.name, with_notes(source, notes), tuple(notes))
 
     def holds_candidate(self, path: Path) -> bool:
         return path.name == _SOLUTION and path.is_file() and path.with_name(_PROBLEM).is_file()
@@ -54,9 +54,7 @@ class KernelBenchHardFormat:
         if scope.binds("ModelNew"):
             return source
         if not scope.binds("Model"):
-            raise UsageError(
-                f"{path} defines no class Model", "a solution defines Model, as its reference does"
-            )
+            raise UsageError(f"{path} defines no class Model", "define it, as its reference does")
         return f"{source.rstrip()}\n\n\nModelNew = Model\n"
 
 

@@ -22,6 +22,7 @@ from kernelwright.kernelbench.sources.formats.extension import extension_text
 from kernelwright.kernelbench.sources.formats.interface import TaskFile
 from kernelwright.kernelbench.sources.formats.task_text import (
     TaskText,
+    called,
     constant_names,
     documented,
     merged,
@@ -81,7 +82,7 @@ class RobustKbenchFormat:
         if "PYBIND11_MODULE" not in source or '"forward"' not in source:
             raise UsageError(
                 f"{path} binds no function forward",
-                'add PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {m.def("forward", …)}',
+                'bind it: PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", …); }',
             )
         module = _Module(reference)
         if "fn" not in module.forward_arguments:
@@ -148,8 +149,9 @@ class _Module:
                         raise UsageError(
                             f"{file} gives {key} twice, as {init[key]} and {inputs[key]}", "give it once"
                         )
-                if any(part for part in (inputs, init, shared)) or prefix == "single":
-                    rows.append(self._full(both, file))
+                row = self._full(both, file)
+                if row not in rows and (both or prefix == "single"):
+                    rows.append(row)
         notes = [f"nothing takes {', '.join(unknown)}, which the configuration sets"] if unknown else []
         return rows, notes
 
@@ -176,9 +178,9 @@ class _Module:
 
     def functions(self) -> str:
         """Return get_inputs and get_init_inputs."""
-        given = ", ".join(f"{key}={self.names[key]}" for key in self.inputs)
-        init = [self.names[key] for key in self.init]
-        return f"def get_inputs():\n    return {_DRAW}({given})\n\n\ndef get_init_inputs():\n{returned(init)}"
+        given = called(_DRAW, [f"{key}={self.names[key]}" for key in self.inputs])
+        init = returned([self.names[key] for key in self.init])
+        return f"def get_inputs():\n{given}\n\n\ndef get_init_inputs():\n{init}"
 
 
 def _signature(function: ast.FunctionDef) -> dict[str, ast.expr | None]:

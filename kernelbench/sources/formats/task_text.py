@@ -68,6 +68,12 @@ def _filled(line: str) -> str:
     return textwrap.fill(line.rstrip(), WIDTH, subsequent_indent=indent)
 
 
+def with_notes(source: str, notes: Sequence[str]) -> str:
+    """Return a file that is a task already with notes as comments at its beginning."""
+    lines = [line for note in notes for line in textwrap.wrap(f"Note: {note}.", WIDTH - 2)]
+    return "".join(f"# {line}\n" for line in lines) + source
+
+
 def sentence(text: str) -> str:
     """Return a text with a full stop at its end."""
     stripped = " ".join(text.split())
@@ -112,6 +118,15 @@ def varying(sizes: Sequence[Size]) -> list[Size]:
         size.model_copy(update={"constants": {n: v for n, v in size.constants.items() if n not in same}})
         for size in sizes
     ]
+
+
+def called(function: str, arguments: Sequence[str], before: str = "return ", after: str = "") -> str:
+    """Return a statement of a function's body that calls a function, on several lines where it is long."""
+    line = f"    {before}{function}({', '.join(arguments)}){after}"
+    if len(line) <= WIDTH:
+        return line
+    lines = "".join(f"        {argument},\n" for argument in arguments)
+    return f"    {before}{function}(\n{lines}    ){after}"
 
 
 def returned(values: Sequence[str]) -> str:
