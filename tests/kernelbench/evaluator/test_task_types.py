@@ -214,6 +214,8 @@ if x.device.type == "cuda": print(f"on cuda", "cudart")
     assert changed.splitlines()[1] == '    y.to("cpu").cpu())'
     assert changed.splitlines()[2] == source.splitlines()[2]
     assert for_device(source, torch.device("cuda:0")) == source
+    compared = 'few = torch.rand(9, device="cuda") < 0.5 or x.device == torch.device("cuda")\n'
+    assert for_device(compared, CPU) == compared.replace('9, device="cuda"', '9, device="cpu"')
     separated = (
         'a = "\f\x1c\u2028"; b = torch.ones(1, device="cuda")  # \x85\nc = f"cuda:{rank}", f"{cuda}"\n'
     )
