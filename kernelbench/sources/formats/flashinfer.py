@@ -4,11 +4,13 @@
     definitions/OP/NAME.json  workloads/OP/NAME.jsonl  solutions/…/*.json    FlashInfer-Bench
 
 Each line of the workload is a size. Random inputs are standard normal, as FlashInfer-Bench draws them, and
-integers are from its ranges; custom ones come from the definition's own function.
+integers are from its ranges; custom ones come from the definition's own function. Whole numbers of a file of
+safetensors, such as the offsets of sequences, are constants of the task where they are few.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import UsageError
@@ -26,6 +28,7 @@ from kernelwright.kernelbench.sources.formats.definitions import (
 )
 from kernelwright.kernelbench.sources.formats.documents import checked
 from kernelwright.kernelbench.sources.formats.interface import TaskFile
+from kernelwright.kernelbench.sources.formats.safetensors_file import WholeNumbers, found_file, whole_numbers
 from kernelwright.kernelbench.sources.formats.solutions import is_solution, solution_candidate
 from kernelwright.kernelbench.sources.formats.task_text import (
     TaskText,
@@ -40,7 +43,8 @@ from kernelwright.kernelbench.sources.formats.task_text import (
 _RANGES = {"int8": (-128, 128), "uint8": (0, 256)}
 _RANGE = (-1024, 1024)
 _EIGHT_BIT = 2.0  # random eight-bit floats are cut off there, as it does
-_SUPPORTED = ("random", "scalar", "custom")
+_SUPPORTED = ("random", "scalar", "custom", "safetensors")
+_MOST = 1024  # whole numbers of a file that are written into the task
 
 
 class FlashInferFormat:
@@ -65,6 +69,14 @@ class FlashInferFormat:
         return solution_candidate(path)
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A size: values of the var axes, and literals of the inputs that it gives."""
+
+    axes: Mapping[str, int]
+    values: Mapping[str, str]
+
+
 class _DefinedTask:
     """A definition on its way to a task file."""
 
@@ -87,13 +99,13 @@ class _DefinedTask:
                 "give run one argument for each input, in their order",
             )
         self.rows = self._rows(path, given)
-        scalars = [name for name in inputs if self.kinds[name] == "scalar"]
+        held = [name for name in inputs if self.kinds[name] in ("scalar", "safetensors")]
         taken = self.carried.names
         wanted = [axis for axis in self.definition.axes if not axis.isdecimal()]
         self.constants = constant_names(wanted, taken, self.where)
-        self.scalars = constant_names(scalars, {*taken, *self.constants.values()}, self.where)
+        self.values = constant_names(held, {*taken, *self.constants.values()}, self.where)
 
-    def _rows(self, path: Path, given: Mapping[str, str]) -> list[WorkloadRow]:
+    def _rows(self, path: Path, given: Mapping[str, str]) -> list[_Row]:
         """Return the sizes that a task file can hold; `kinds`: where each input of all of them comes from."""
         file = workload_file(path)
         if file is None:
@@ -105,23 +117,24 @@ class _DefinedTask:
                 f"{file} holds no workload", "write one a line, or give --size M=128 without the file"
             )
         reasons: Counter[str] = Counter()
-        found: list[WorkloadRow] = []
+        found: list[_Row] = []
         self.kinds: dict[str, str] = {}
         for where, row in rows:
             kinds = {name: self._kind(row, name, where) for name in self.definition.inputs}
-            if why := next((w for w in (self._unreadable(kinds, row)) if w), ""):
+            values, why = self._values(kinds, row, path)
+            if why:
                 reasons[why] += 1
             elif self.kinds and kinds != self.kinds:
                 differs = next(name for name in kinds if kinds[name] != self.kinds[name])
                 reasons[f"{differs} is {kinds[differs]}, and {self.kinds[differs]} in the first"] += 1
             else:
                 self.kinds = kinds
-                found.append(row)
+                found.append(_Row(row.axes, values))
         if not found:
             why = "; ".join(reasons)
             raise UsageError(
                 f"{file}: {why}",
-                "give random or custom inputs, or a workload of your own without the file: --size M=128",
+                "write workloads with random or custom inputs",
             )
         self.notes += [
             f"{count} of {len(rows)} workloads are left out: {why}" for why, count in reasons.items()
@@ -159,17 +172,38 @@ class _DefinedTask:
             )
         return kind
 
-    def _unreadable(self, kinds: Mapping[str, str], row: WorkloadRow) -> list[str]:
-        """Return why a size cannot be in a task file."""
-        found = []
+    def _values(self, kinds: Mapping[str, str], row: WorkloadRow, path: Path) -> tuple[dict[str, str], str]:
+        """Return literals for the inputs that a size gives, or why it cannot be in a task file."""
+        found = {}
         for name, kind in kinds.items():
-            if kind == "safetensors":
-                found.append(f"{name} is read from a file of safetensors, which a task file cannot hold")
+            if kind == "scalar":
+                found[name] = repr(row.inputs[name].value)
+            elif kind == "safetensors":
+                held = self._numbers(row, name, path)
+                if isinstance(held, str):
+                    return {}, f"{name} is in a file of safetensors that a task file cannot hold: {held}"
+                found[name] = str(held)
             elif kind not in _SUPPORTED:
-                found.append(f"{name} comes from {kind!r}, which is none of {', '.join(_SUPPORTED)}")
+                return {}, f"{name} comes from {kind!r}, which is none of {', '.join(_SUPPORTED)}"
             elif kind == "random" and self.definition.inputs[name].shape is None:
-                found.append(f"{name} is a random number, and no value is given")
-        return found
+                return {}, f"{name} is a random number, and no value is given"
+        return found, ""
+
+    def _numbers(self, row: WorkloadRow, name: str, path: Path) -> WholeNumbers | str:
+        """Return an input's numbers from its file, or why they are none."""
+        source, spec = row.inputs[name], self.definition.inputs[name]
+        file = found_file(source.path, path)
+        if file is None:
+            return "it is not there"
+        held = whole_numbers(file, source.tensor_key or name, _MOST)
+        known = {axis: each.value for axis, each in self.definition.axes.items()} | row.axes
+        wanted = [known.get(axis) for axis in spec.shape or ()]
+        if not isinstance(held, str) and None not in wanted and wanted != list(held.shape):
+            raise UsageError(
+                f"{file}: {name} has the shape {list(held.shape)}, and its axes say {wanted}",
+                "correct the workload's axes",
+            )
+        return held
 
     def written(self) -> TaskFile:
         definition = self.definition
@@ -185,11 +219,10 @@ class _DefinedTask:
         )
         return TaskFile(definition.name, text.written(), tuple(self.notes))
 
-    def _size(self, row: WorkloadRow) -> Size:
+    def _size(self, row: _Row) -> Size:
         axes = [name for name, axis in self.definition.axes.items() if axis.type == "var"]
         constants = {self.constants[axis]: str(row.axes[axis]) for axis in axes}
-        constants |= {own: repr(row.inputs[name].value) for name, own in self.scalars.items()}
-        return Size(constants=constants)
+        return Size(constants=constants | {own: row.values[name] for name, own in self.values.items()})
 
     def _constants(self) -> dict[str, str]:
         first = self._size(self.rows[0]).constants
@@ -197,7 +230,7 @@ class _DefinedTask:
         for axis in in_order(self.definition, list(self.definition.axes), self.where):
             own = self.constants[axis]
             found[own] = first.get(own) or renamed(self.definition.value_of(axis, self.where), self.constants)
-        return found | {own: first[own] for own in self.scalars.values()}
+        return found | {own: first[own] for own in self.values.values()}
 
     def _signature(self) -> str:
         def listed(tensors: Mapping[str, object]) -> str:
@@ -228,7 +261,7 @@ class _DefinedTask:
             lines.append(f"        return run({given})")
         lines += ["", "", "def get_inputs():"]
         if "custom" in self.kinds.values():
-            known = {**self.constants, **self.scalars}
+            known = {**self.constants, **self.values}
             values = ", ".join(f'"{name}": {own}' for name, own in known.items())
             make = self.definition.custom_inputs_entrypoint
             if make not in self.carried.names:
@@ -247,10 +280,10 @@ class _DefinedTask:
         if kind == "custom":
             return f'custom["{name}"]'
         if kind == "scalar" and spec.shape is None:
-            return self.scalars[name]
+            return self.values[name]
         dtype = f"dtype=torch.{spec.dtype}"
-        if kind == "scalar":
-            return f"torch.tensor({self.scalars[name]}, {dtype})"
+        if kind in ("scalar", "safetensors"):
+            return f"torch.tensor({self.values[name]}, {dtype})"
         shape = ", ".join(self.constants.get(axis, axis) for axis in spec.shape or ()) or "()"
         if spec.dtype == "bool":
             return f"torch.rand({shape}) < 0.5"

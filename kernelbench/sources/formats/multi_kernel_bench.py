@@ -39,7 +39,8 @@ class MultiKernelBenchFormat:
         return sorted(root.glob("*/[!_.]*.py"))
 
     def task(self, path: Path, sizes: Mapping[str, str]) -> TaskFile:
-        source, notes = read_text(path), []
+        source = read_text(path)
+        notes: list[str] = []
         scope = module_scope(parse(source, str(path)))
         if not scope.binds("get_inputs"):
             if not scope.binds(_GROUPS):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Size, Task
@@ -142,17 +143,86 @@ class TestTheTask:
 FILE = {"type": "safetensors", "path": "blob/a.safetensors", "tensor_key": "weight"}
 
 
+def indexed(tmp_path: Path, tensors: dict[str, torch.Tensor], **axes: int) -> Path:
+    """A definition with offsets in a file."""
+    definition = changed(
+        axes={"rows": {"type": "var"}, "cuts": {"type": "var"}},
+        inputs={n: {"shape": [axis], "dtype": "int32"} for n, axis in (("x", "rows"), ("starts", "cuts"))},
+        outputs={"y": {"shape": ["cuts"], "dtype": "int32"}},
+        constraints=[],
+        reference="def run(x, starts):\n    return x[starts.long()]",
+    )
+    source = {"type": "safetensors", "path": "data/set/blob/a.safetensors", "tensor_key": "starts"}
+    line = {"axes": {"rows": 9, "cuts": 3, **axes}, "inputs": {"starts": source}}
+    (tmp_path / "blob").mkdir()
+    save_file(tensors, tmp_path / "blob" / "a.safetensors")
+    return definition_folder(tmp_path / "definitions", definition, [line])
+
+
+class TestFilesOfSafetensors:
+    def test_few_whole_numbers_are_constants(self, tmp_path: Path) -> None:
+        tensors = {"other": torch.rand(7), "starts": torch.tensor([0, 4, 8], dtype=torch.int32)}
+        task = one(indexed(tmp_path, tensors))
+        assert "starts = [0, 4, 8]\n" in task.source
+        (x, starts), y = called(task)
+        assert starts.dtype == torch.int32 and torch.equal(y, x[[0, 4, 8]])
+
+    @pytest.mark.parametrize(
+        ("starts", "axes", "message"),
+        [
+            (
+                torch.rand(3),
+                {},
+                r"starts is in a file of safetensors that a task file cannot hold: it is of F32",
+            ),
+            (
+                torch.zeros(5000, dtype=torch.int64),
+                {"cuts": 5000},
+                r"cannot hold: it has 5000 elements — write wor",
+            ),
+            (
+                torch.zeros(4, dtype=torch.int64),
+                {},
+                r"starts has the shape \[4\], and its axes say \[3\] — correct",
+            ),
+        ],
+    )
+    def test_others_are_named(
+        self, starts: torch.Tensor, axes: dict[str, int], message: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(UsageError, match=message):
+            one(indexed(tmp_path, {"starts": starts}, **axes))
+
+    def test_a_missing_tensor_and_a_damaged_file_are_named(self, tmp_path: Path) -> None:
+        folder = indexed(tmp_path, {"ends": torch.zeros(3, dtype=torch.int32)})
+        with pytest.raises(UsageError, match=r"a\.safetensors has no tensor starts — it has ends"):
+            one(folder)
+        for damaged in (b"", b"\xff" * 9, b"\x02" + bytes(7) + b"{}"[:1]):
+            (tmp_path / "blob" / "a.safetensors").write_bytes(damaged)
+            with pytest.raises(UsageError, match=r"is no file of safetensors: .* — download it again"):
+                one(folder)
+        (tmp_path / "blob" / "a.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+        with pytest.raises(UsageError, match=r"cannot hold: it is a pointer of Git LFS"):
+            one(folder)
+
+    def test_a_path_that_leads_out_is_refused(self, tmp_path: Path) -> None:
+        for path in ("/etc/a.safetensors", "../../a.safetensors"):
+            file = {**FILE, "path": path}
+            with pytest.raises(UsageError, match=r"names a file outside its data set"):
+                one(definition_folder(tmp_path, SCALED_NORM, [row(8, weight=file)]))
+
+
 class TestWhatIsLeftOut:
     def test_is_said_in_the_file_and_logged(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         task = one(definition_folder(tmp_path, SCALED_NORM, [row(8, weight=FILE), row(3)]))
         assert "rows = 3\n" in task.source and not task.workload
-        said = "1 of 2 workloads are left out: weight is read from a file of safetensors"
+        said = "1 of 2 workloads are left out: weight is in a file of safetensors"
         assert said in " ".join(task.source.split())
         assert said in caplog.text
 
     def test_is_an_error_if_nothing_is_left(self, tmp_path: Path) -> None:
         with pytest.raises(
-            UsageError, match=r"weight is read from a file of safetensors, which a task file cannot"
+            UsageError, match=r"weight is in a file of safetensors that a task file cannot hold: it is not th"
         ):
             one(definition_folder(tmp_path, SCALED_NORM, [row(8, weight=FILE)]))
 
