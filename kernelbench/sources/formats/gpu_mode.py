@@ -140,7 +140,7 @@ def _modules(task: Path, held: Mapping[str, Any]) -> dict[str, str]:
     for name in ("task", "utils"):
         beside = [task.parent / f"{name}.py", task.parent.parent / f"{name}.py"]
         places.setdefault(name, next((each for each in beside if each.is_file()), beside[0]))
-    root = task.resolve().parents[2]  # problems/SERIES/NAME/task.yml
+    root = task.resolve().parent.parent.parent  # problems/SERIES/NAME/task.yml
     for path in places.values():
         if not path.resolve().is_relative_to(root):
             raise UsageError(f"{task} names a file outside its repository, {path}", "name files beside it")

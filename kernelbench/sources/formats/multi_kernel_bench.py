@@ -32,7 +32,7 @@ class MultiKernelBenchFormat:
     def task_paths(self, path: Path) -> Sequence[Path]:
         if path.is_file():
             mine = path.suffix == ".py" and path.with_suffix(".json").is_file()
-            return [path] if mine and path.resolve().parents[1].name == _FOLDER else []
+            return [path] if mine and path.resolve().parent.parent.name == _FOLDER else []
         if path.resolve().parent.name == _FOLDER:
             return sorted(path.glob("[!_.]*.py"))
         root = path if path.resolve().name == _FOLDER else path / _FOLDER
