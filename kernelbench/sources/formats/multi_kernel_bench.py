@@ -1,7 +1,7 @@
 """MultiKernelBench (github.com/wzzll123/MultiKernelBench): reference/CATEGORY/NAME.py, tasks as they are.
 
 Files of its NPUKernelBench levels read the inputs of each case from a JSON lines file, by `get_input_groups`.
-Their tasks hold a case in the constant `case`, and the others are the task's further sizes.
+Their tasks hold a case in the constant `input_case`, and the others are the task's further sizes.
 """
 
 import json
@@ -21,7 +21,7 @@ from kernelwright.kernelbench.sources.sizes import workload_text
 
 _FOLDER = "reference"
 _GROUPS = "get_input_groups"
-_CASE = "case"
+_CASE = "input_case"  # a `case` is what the functions there call it
 _OPENED = re.compile(r"""open\(json_path(, *["']r["'])?\)""")
 _PATH = re.compile(r"^[ \t]*json_path = .*\n", re.MULTILINE)
 

@@ -26,7 +26,10 @@ def get_input_groups():
     json_path = os.path.join(os.path.dirname(__file__), "add.json")
     with open(json_path, "r") as f:
         cases = [json.loads(line) for line in f if line.strip()]
-    return [[torch.randn(case["inputs"][0]["shape"])] for case in cases]
+    groups = []
+    for case in cases:
+        groups.append([torch.randn(case["inputs"][0]["shape"])])
+    return groups
 
 
 def get_init_inputs():
