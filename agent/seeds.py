@@ -60,7 +60,7 @@ def read_seed(path: Path) -> str:
     Raises UsageError if the file defines no ModelNew, nor one function to take for it, or has no kernels.
     """
     flag = f"--seed {path}"
-    if ".py" not in path.name:
+    if ".py" not in path.name and not path.exists():
         raise UsageError(f"{flag} is no seed", "give builtin, none, or a .py file that defines ModelNew")
     try:
         source = candidate_from_file(path).source
