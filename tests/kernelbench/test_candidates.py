@@ -19,7 +19,7 @@ def test_a_candidate_that_has_one_all_the_same_is_read_as_python_reads_it() -> N
     assert language_of(source) == "triton"
 
 
-FUNCTIONS = '''import torch
+FUNCTIONS = """import torch
 import triton
 
 
@@ -35,7 +35,7 @@ def softmax(x):
 def _launch(x):
     kernel[(1,)](x, x, 1)
     return x
-'''
+"""
 
 
 def test_the_function_of_a_file_is_its_candidate(tmp_path: Path) -> None:
