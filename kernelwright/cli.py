@@ -122,6 +122,8 @@ for group, name, function, summary, example in (
     (app, "history", "agent.tool.cli:history", "List the files of a workspace with their results.",
      "history"),
     (app, "submit", "agent.tool.cli:submit", "Confirm the fastest kernel of a workspace.", "submit"),
+    (app, "audit", "agent.audit.cli:audit", "Grade published kernels again, and what they claim.",
+     "audit runs/their_run --kernelbench-dir KernelBench --target cuda"),
     (app, "report", "results.cli:report", "Show the results of a run, or the course of a training.",
      "report runs/first --format html"),
     (app, "metrics", "results.cli:metrics", "Rank hardware metrics by their correlation with runtime.",

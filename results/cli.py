@@ -13,6 +13,7 @@ from kernelwright.kernelbench.cli import Json
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.profiling.selection import MOST_KEPT, place
+from kernelwright.results.archives import kernelbench_runs
 from kernelwright.results.lessons import metrics as looked_at
 from kernelwright.results.report import round_text
 from kernelwright.results.report import training as training_report
@@ -41,7 +42,8 @@ def report(
     ] = None,
     format: Annotated[ReportFormat, typer.Option(help="Format of the report.")] = ReportFormat.table,
     output: Annotated[
-        Path | None, typer.Option(help="Write the report to this file instead of the screen.")
+        Path | None,
+        typer.Option(help="Write the report to this file instead of the screen; of kernelbench, a folder."),
     ] = None,
 ) -> None:
     """Show the results of a run, of one of its tasks or rounds, or the course of a training."""
@@ -55,7 +57,9 @@ def report(
     else:
         with RunDatabase.open(run, read_only=True) as database:
             content = RunReport.read(database)
-    if output is not None:
+    if format == ReportFormat.kernelbench and task is None and not isinstance(content, Training):
+        _run_folders(content, output)
+    elif output is not None:
         try:
             write_atomically(output, _text(content, task, number, format))
         except OSError as error:
@@ -71,6 +75,21 @@ def report(
             show(content)
     else:
         sys.stdout.write(_text(content, task, number, format))
+
+
+def _run_folders(content: RunReport, output: Path | None) -> None:
+    """Write run folders of KernelBench. Raises UsageError, StorageError."""
+    if output is None:
+        raise UsageError("the format kernelbench is a folder", "give the name of a new one: --output FOLDER")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(f"{output} exists already", "give the name of a new folder: --output FOLDER")
+    judged = kernelbench_runs.samples(content)
+    if not judged:
+        raise UsageError(
+            f"{content.where} has no kernel for a problem of KernelBench", "choose another --format"
+        )
+    for folder in kernelbench_runs.write(judged, output):
+        console().print(f"Written: {folder}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _text(content: RunReport | Training, task: str | None, number: int | None, format: ReportFormat) -> str:

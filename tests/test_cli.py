@@ -73,6 +73,9 @@ SURFACE = {
     "measure": {"file", "--idea", "--profile", "--json"},
     "history": {"--json"},
     "submit": {"file", "--idea", "--json"},
+    "audit": {
+        "path", "--kernelbench-dir", "--limit", "--target", "--baseline", "--compile-limit", "--effort", "--out", "--resume", "--config",
+    },
     "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {
@@ -282,6 +285,16 @@ USAGE = {
     "no_task": (["run"], "no task"),
     "no_checkout": (["run", "kernelbench:2/40"], "--kernelbench-dir"),
     "a_folder_that_is_no_run": (["report", "/"], "holds no run"),
+    "no_archive": (["audit"], "give a run folder of KernelBench"),
+    "an_archive_that_is_not_there": (["audit", "/nonexistent"], "/nonexistent does not exist"),
+    "a_folder_that_is_no_archive": (["audit", "/proc/self/fdinfo"], "level_L_problem_P_sample_S_kernel.py"),
+    "an_archive_that_is_no_json": (["audit", __file__], "neither JSON nor a JSON object a line"),
+    "no_audit_to_go_on_with": (["audit", "--resume", "/"], "/ holds no run"),
+    "an_audit_with_new_options": (
+        ["audit", "--resume", "/", "--target", "sm_90"],
+        "--resume takes --target from the audit",
+    ),
+    "an_audit_on_an_unknown_target": (["audit", "/nonexistent", "--target", "tpu"], "tpu"),
     "unwritable_folder": (["run", "builtin:level1/softmax", "--out", "/proc/nowhere"], "/proc/nowhere"),
     "missing_candidate": (["evaluate", "builtin:level1/softmax", "/nonexistent.py"], "No such file"),
     "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),

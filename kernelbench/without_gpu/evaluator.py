@@ -11,7 +11,7 @@ from kernelwright.kernelbench.emulate.findings import RETURNED, KernelFault
 from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.evaluator import emulated
 from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
-from kernelwright.kernelbench.evaluator.protocol import EAGER, Measurement
+from kernelwright.kernelbench.evaluator.protocol import CHECK, EAGER, Measurement
 from kernelwright.kernelbench.evaluator.referee import Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.workloads import total, worst
@@ -78,6 +78,17 @@ class EmulatedEvaluator(LocalEvaluator):
             }
         )
 
+    def checked_on_cpu(self, task: Task, candidate: Candidate) -> Evaluation:
+        """Return the verdict on a candidate without GPU kernels, by what it computes on the CPU.
+
+        At smaller sizes first, as kernels are; `unmeasured` where nothing is wrong. Raises TaskError.
+        """
+        found, expected_s = _at_smaller_sizes(self._referee, task, candidate, CHECK)
+        wrong = any(each.verdict is not Verdict.unmeasured for each in found.values())
+        if found and not wrong and expected_s > _PATIENCE_S:
+            return list(found.values())[-1]
+        return self._referee.evaluate(task, candidate, CHECK)
+
     def close(self) -> None:
         self._referee.close()
 
@@ -117,17 +128,17 @@ def _objection(on_cpu: Referee, task: Task, candidate: Candidate) -> Evaluation 
     those may run; where emulating them would take long, it may. Raises TaskError.
     """
     found, expected_s = _at_smaller_sizes(on_cpu, task, candidate)
-    where = next((sizes for sizes, each in found.items() if _holds_on_gpu(each)), "")
+    where = next((sizes for sizes, each in found.items() if holds_on_gpu(each)), "")
     if (found and not where) or expected_s > _PATIENCE_S:
         return None
     own = on_cpu.evaluate(task, candidate, EAGER)
-    if not _holds_on_gpu(own):
+    if not holds_on_gpu(own):
         return None
     also = f" (at {where}, too)" if where else ""
     return own.model_copy(update={"reason": f"not run on the GPU: in emulation{also}, {own.reason}"})
 
 
-def _holds_on_gpu(evaluation: Evaluation) -> bool:
+def holds_on_gpu(evaluation: Evaluation) -> bool:
     """Tell whether a GPU would do the same.
 
     What does not build here, takes too long, is not emulated or asks for a GPU says nothing of one. Chips
@@ -139,7 +150,7 @@ def _holds_on_gpu(evaluation: Evaluation) -> bool:
 
 
 def _at_smaller_sizes(
-    referee: Referee, task: Task, candidate: Candidate
+    referee: Referee, task: Task, candidate: Candidate, measurement: Measurement = EAGER
 ) -> tuple[dict[str, Evaluation], float]:
     """Return what is found at each and the least seconds that the task's own sizes take."""
     found: dict[str, Evaluation] = {}
@@ -147,7 +158,7 @@ def _at_smaller_sizes(
     for alternatives in smaller(task):
         for other in alternatives:
             try:
-                evaluation = referee.evaluate(other, candidate, EAGER)
+                evaluation = referee.evaluate(other, candidate, measurement)
             except TaskError:  # the reference is not defined at such sizes
                 continue
             found[changed(task, other)] = evaluation

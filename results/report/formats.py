@@ -11,6 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.options import alternatives
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
@@ -41,6 +43,10 @@ class ReportFormat(StrEnum):
     html = "html"
     csv = "csv"
     json = "json"
+    kernelbench = "kernelbench"  # a folder: results/archives/kernelbench_runs.py
+
+
+TEXTS = tuple(format for format in ReportFormat if format is not ReportFormat.kernelbench)
 
 
 class JsonReport(Summary):
@@ -50,7 +56,7 @@ class JsonReport(Summary):
 
 
 def render(report: RunReport, format: ReportFormat) -> str:
-    """Render the report as text that ends with a newline."""
+    """Render the report as text that ends with a newline. Raises UsageError for a format of folders."""
     match format:
         case ReportFormat.table:
             console = Console(file=io.StringIO(), width=TABLE_WIDTH)
@@ -65,6 +71,13 @@ def render(report: RunReport, format: ReportFormat) -> str:
             return JsonReport(**dict(report.summary), run=report.run).model_dump_json(indent=2) + "\n"
         case ReportFormat.html:
             return page(report)
+        case ReportFormat.kernelbench:
+            raise no_text(format)
+
+
+def no_text(format: ReportFormat) -> UsageError:
+    """Return the error for a format that is no text, where one is wanted."""
+    return UsageError(f"the format {format} is a folder of a whole run", f"choose {alternatives(TEXTS)}")
 
 
 def console() -> Console:

@@ -65,7 +65,7 @@ def render(
     report: RunReport, task: str, number: int | None, format: ReportFormat, width: int = TABLE_WIDTH
 ) -> str:
     """Render the rounds of a task, or one of them, as text that ends with a newline. Raises UsageError."""
-    if format in (ReportFormat.csv, ReportFormat.html):
+    if format in (ReportFormat.csv, ReportFormat.html, ReportFormat.kernelbench):
         raise UsageError(
             f"the rounds of one task cannot be reported as {format}",
             "choose --format table, md or json; the page of the whole run has all rounds, too",

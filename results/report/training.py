@@ -12,7 +12,13 @@ from rich.text import Text
 
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.report.curves import Curve, curve, number
-from kernelwright.results.report.formats import TABLE_WIDTH, ReportFormat, markdown_table, plain_table
+from kernelwright.results.report.formats import (
+    TABLE_WIDTH,
+    ReportFormat,
+    markdown_table,
+    no_text,
+    plain_table,
+)
 from kernelwright.results.report.tables import ReportTable
 from kernelwright.results.store.training import Manifest, Point, Start, Training
 
@@ -34,7 +40,7 @@ class JsonTraining(Record):
 
 
 def render(training: Training, format: ReportFormat) -> str:
-    """Render the report as text that ends with a newline."""
+    """Render the report as text that ends with a newline. Raises UsageError for a format of folders."""
     match format:
         case ReportFormat.table:
             console = Console(file=io.StringIO(), width=TABLE_WIDTH)
@@ -50,6 +56,8 @@ def render(training: Training, format: ReportFormat) -> str:
             return told.model_dump_json(indent=2) + "\n"
         case ReportFormat.html:
             return page(training)
+        case ReportFormat.kernelbench:
+            raise no_text(format)
 
 
 def table(training: Training) -> Group:

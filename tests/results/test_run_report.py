@@ -21,7 +21,7 @@ from kernelwright.results import cli as results_cli
 from kernelwright.results import formatting
 from kernelwright.results.report import round_text
 from kernelwright.results.report.contents import RunReport
-from kernelwright.results.report.formats import ReportFormat, render, table
+from kernelwright.results.report.formats import TEXTS, ReportFormat, render, table
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.summary import summarize
 from tests.helpers.results import run_factory
@@ -243,7 +243,7 @@ def test_sources_and_messages_cannot_change_the_page(database: RunDatabase) -> N
     assert "</pre><script>steal()</script>" in "".join(page.text["code"])
 
 
-@pytest.mark.parametrize("format", list(ReportFormat))
+@pytest.mark.parametrize("format", TEXTS)
 def test_a_run_that_has_only_begun_can_be_shown(database: RunDatabase, format: ReportFormat) -> None:
     assert shown(database, format)
     database.add_task(task("softmax"))
@@ -320,7 +320,7 @@ def front_door() -> typer.Typer:
     return app
 
 
-@pytest.mark.parametrize("format", list(ReportFormat))
+@pytest.mark.parametrize("format", TEXTS)
 def test_the_command_prints_a_folder_or_a_url(
     tmp_path: Path, front_door: typer.Typer, format: ReportFormat
 ) -> None:
