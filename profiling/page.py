@@ -8,6 +8,7 @@ from kernelwright.kernelbench.evaluator.processes.answers import plain
 from kernelwright.kernelbench.records import Evaluation
 from kernelwright.profiling.records import Profile, Provenance
 from kernelwright.profiling.roofline import in_words
+from kernelwright.profiling.speed_of_light import score_of
 from kernelwright.profiling.tables import MetricTable, finding_lines, tables
 
 _WORDS = {
@@ -37,7 +38,9 @@ def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
         own += f"; the share of its own kernels is unknown: {unknown}" if unknown else ""
         out.print(f"{timing.candidate_us.median / 1e3:.3f} ms{ahead}{own}", markup=False)
     if light := in_words(found):
-        out.print(f"{light}; bound by {_WORDS[found.bottleneck]}", soft_wrap=True)
+        score = score_of(evaluation, found)
+        said = f"; speed-of-light score {score:.2f}" if score is not None else ""
+        out.print(f"{light}{said}; bound by {_WORDS[found.bottleneck]}", soft_wrap=True)
     for number, finding in enumerate(found.findings[:_MOST_FINDINGS], 1):
         says, fix = finding_lines(finding)
         out.print(f"{number}. {says}", markup=False)

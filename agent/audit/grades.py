@@ -21,7 +21,7 @@ _HOW: dict[Language, str] = {"triton": "right, interpreted", "cuda": "right in e
 
 
 class ClaimOutcome(StrEnum):
-    """What the audit leaves of a claim, in words."""
+    """Outcome of a claim after the audit, in words."""
 
     refuted = "claimed correct, and is not"
     slower = "slower than claimed"
@@ -114,7 +114,7 @@ class KernelGrade:
 
     @property
     def against_claim(self) -> str:
-        """What changed against the claim, in a few words."""
+        """Change against the claim, in a few words."""
         claimed, measured = self._compared
         match self.outcome:
             case ClaimOutcome.refuted:
