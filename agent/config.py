@@ -44,6 +44,7 @@ from kernelwright.kernelbench.options import Section, given
 from kernelwright.kernelbench.records import Language, Precision, Task
 from kernelwright.kernelbench.without_gpu import start_evaluator
 from kernelwright.profiling.selection import Selection, stored
+from kernelwright.results.archives.kernelbench_runs import AUDIT
 from kernelwright.results.store.database import RunDatabase
 
 MODEL_TASKS = 16  # at a time by default, where models write: most of them wait for one
@@ -352,6 +353,8 @@ class RunConfig(Section):
     @classmethod
     def recorded(cls, database: RunDatabase) -> Self:
         """Read the config of a run. Raises StorageError for one of another version that this cannot read."""
+        if AUDIT in database.settings:
+            raise StorageError("this folder holds an audit", "go on with it by kernelwright audit --resume")
         try:
             return cls.model_validate(upgraded(database.settings))
         except (ValidationError, TypeError, KeyError, AttributeError):

@@ -26,7 +26,7 @@ class ClaimOutcome(StrEnum):
     refuted = "claimed correct, and is not"
     slower = "slower than claimed"
     faster = "faster than claimed"
-    vindicated = "claimed wrong, and is right"
+    vindicated = "claimed wrong, and is right here"
     holds = "as claimed"
     right = "right as claimed, its speed not measured"
     unchecked = "not checked"
@@ -126,7 +126,14 @@ class KernelGrade:
             case ClaimOutcome.right:
                 return f"claimed {ratio(claimed)}, not measured"
             case ClaimOutcome.unchecked:
-                return f"claimed {ratio(claimed)}, not checked" if claimed else "claimed correct, not checked"
+                said = (
+                    ratio(claimed)
+                    if claimed
+                    else "wrong"
+                    if self.kernel.claim.correct is False
+                    else "correct"
+                )
+                return f"claimed {said}, not checked"
             case ClaimOutcome.holds:
                 return f"{ratio(claimed)} as claimed" if claimed and measured else "as claimed"
         return ""

@@ -42,7 +42,7 @@ def headline(grades: Sequence[KernelGrade]) -> str:
 def claims(grades: Sequence[KernelGrade]) -> str:
     """Return how many claims have each outcome, in a sentence; empty if nothing was claimed."""
     found = {outcome: n for outcome, n in counts(grades).items() if outcome is not ClaimOutcome.unclaimed}
-    said = ", ".join(f"{number} {outcome}" for outcome, number in found.items())
+    said = "; ".join(f"{number} {outcome}" for outcome, number in found.items())
     return f"Of {sum(found.values())} claims: {said}" if found else ""
 
 
@@ -52,7 +52,9 @@ def table(grades: Sequence[KernelGrade], width: int) -> Group:
     if len(shown) > _MOST_ROWS:
         shown = [grade for grade in shown if grade.outcome in DIFFERENT]
     drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1) if width < WIDE else (0, 1))
-    columns = [name for name in _used(shown) if width >= WIDE or name not in _ONLY_WIDE]
+    columns = _used(shown)
+    if width < WIDE and "vs eager" in columns:  # else there is room
+        columns = [name for name in columns if name not in _ONLY_WIDE]
     for name in columns:
         numeric = name in _NUMBERS
         drawn.add_column(name, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")

@@ -18,7 +18,7 @@ from kernelwright.results.archives.reading import read_archive
 from kernelwright.results.store.database import NoRunError, RunDatabase
 from kernelwright.results.store.folder import RunFolder
 from tests.helpers.anywhere import TARGET
-from tests.helpers.conversing import Pool, file
+from tests.helpers.conversing import Pool
 
 EAGER_US = 1e6  # of every task, as `Pool` has it
 REFERENCE = """
@@ -128,5 +128,3 @@ if __name__ == "__main__":
     opened, planned = begun(Path(sys.argv[1]), Path(sys.argv[2]))
     with opened:
         Audit(opened, GradingDouble(0.2, Path(sys.argv[1]) / "evaluated"), planned, ("eager",)).execute()  # type: ignore[arg-type]
-
-__all__ = ["file"]

@@ -14,13 +14,15 @@ from rich.console import Console
 from kernelwright.agent.audit.audit import Audit, grades
 from kernelwright.agent.audit.plan import AuditPlan
 from kernelwright.agent.audit.report import markdown, table
+from kernelwright.agent.config import RunConfig
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.results.archives.kernelbench_runs import samples, write
 from kernelwright.results.archives.reading import read_archive
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
-from tests.helpers.auditing import GradingDouble, begun, checkout, cuda_l1, file, result, run_folder
+from tests.helpers.auditing import GradingDouble, begun, checkout, cuda_l1, result, run_folder
+from tests.helpers.conversing import file
 
 
 def audited(
@@ -184,6 +186,12 @@ def test_a_plan_that_is_missing_or_damaged_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "archive.json").write_text('{"archive": ')
     with pytest.raises(StorageError, match="is damaged, or of another version"):
         AuditPlan.read(tmp_path)
+
+
+def test_an_audit_is_not_gone_on_with_as_a_run(tmp_path: Path) -> None:
+    database, _ = begun(tmp_path, cuda_l1(tmp_path / "one.json", {1: file(2.0)}))
+    with database, pytest.raises(StorageError, match="kernelwright audit --resume"):
+        RunConfig.recorded(database)
 
 
 def test_an_empty_archive_is_refused(tmp_path: Path) -> None:

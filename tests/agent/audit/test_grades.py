@@ -120,6 +120,11 @@ def test_what_is_right_and_was_not_timed_is_never_called_correct(
     assert found.speedup("eager") is None and found.score is None
 
 
+def test_a_claim_that_is_not_checked_is_said_as_it_was() -> None:
+    found = [grade(claim, Verdict.timeout, on="cpu").against_claim for claim in (WRONG, RIGHT, TWICE)]
+    assert found == [f"claimed {what}, not checked" for what in ("wrong", "correct", "2.30×")]
+
+
 def test_a_kernel_without_an_evaluation_says_why() -> None:
     kernel = PublishedKernel(level=9, problem=1, source="", claim=TWICE, where="here")
     found = KernelGrade(kernel, None, why_not="unknown task kernelbench:9/1")
