@@ -103,13 +103,12 @@ class Audit:
     def _waiting(self, tasks: Mapping[str, TaskRun]) -> list[PublishedKernel]:
         """Return the kernels that have a task that works, and no evaluation."""
         graded = {id: {a.round for a in self.database.attempts(id)} for id in tasks}
-        return [
-            kernel
-            for kernel in self.plan.archive.kernels
-            if (id := self.plan.tasks.get(kernel.name)) in tasks
-            and kernel.sample not in graded[id]
-            and tasks[id].state is TaskState.pending
-        ]
+        waiting: list[PublishedKernel] = []
+        for kernel in self.plan.archive.kernels:
+            id = self.plan.tasks.get(kernel.name)
+            if id is not None and tasks[id].state is TaskState.pending and kernel.sample not in graded[id]:
+                waiting.append(kernel)
+        return waiting
 
     def _judge(
         self, task: Task, kernel: PublishedKernel, measurement: Measurement

@@ -78,7 +78,9 @@ def test_two_runs_are_not_one_archive(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_kernels_and_no_folder_say_what_to_give(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no file level_L_problem_P_sample_S_kernel\.py — give a run folder"):
+    with pytest.raises(
+        UsageError, match=r"no file level_L_problem_P_sample_S_kernel\.py — give a run folder"
+    ):
         read_archive(tmp_path)
     with pytest.raises(UsageError, match="does not exist"):
         read_archive(tmp_path / "nowhere")
