@@ -180,7 +180,7 @@ def _on_cpu(evaluator: LocalEvaluator, task: Task, candidate: Candidate) -> Eval
     """Return the verdict on what has no GPU kernel, of which emulation has nothing to say."""
     assert isinstance(evaluator, EmulatedEvaluator)
     found = evaluator.checked_on_cpu(task, candidate)
-    if found.verdict is not Verdict.unmeasured:
+    if found.verdict is not Verdict.unmeasured or found.correctness is None:
         return found
     said = f"right on the CPU; it has no GPU kernel ({candidate.language}), and is not timed"
     return found.model_copy(update={"reason": said})

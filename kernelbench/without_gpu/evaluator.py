@@ -5,6 +5,7 @@ at the task's own where that is a matter of a minute, or where the smaller ones 
 kernel may be made for one size. And it is built for chips that are named.
 """
 
+import re
 from collections.abc import Collection, Sequence
 
 from kernelwright.kernelbench.emulate.findings import RETURNED, KernelFault
@@ -28,6 +29,8 @@ from kernelwright.kernelbench.without_gpu.building import builds
 DEFAULT_CHIPS = ("sm_80", "sm_90", "sm_100")
 LANGUAGES = ("triton", "cuda")
 FEW = ("task", "edge")  # families of inputs, that are tried before a GPU takes over
+# As torch raises, of a build without CUDA and of a machine without a GPU.
+_ASKS_FOR_GPU = re.compile(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver")
 _PATIENCE_S = 60.0  # for the task's own sizes
 
 
@@ -81,13 +84,20 @@ class EmulatedEvaluator(LocalEvaluator):
     def checked_on_cpu(self, task: Task, candidate: Candidate) -> Evaluation:
         """Return the verdict on a candidate without GPU kernels, by what it computes on the CPU.
 
-        At smaller sizes first, as kernels are; `unmeasured` where nothing is wrong. Raises TaskError.
+        At smaller sizes first, as kernels are; `unmeasured` where nothing is wrong, and where it asks for a
+        GPU. Raises TaskError.
         """
         found, expected_s = _at_smaller_sizes(self._referee, task, candidate, CHECK)
-        wrong = any(each.verdict is not Verdict.unmeasured for each in found.values())
-        if found and not wrong and expected_s > _PATIENCE_S:
-            return list(found.values())[-1]
-        return self._referee.evaluate(task, candidate, CHECK)
+        every = list(found.values())
+        wrong = next((each for each in every if each.verdict is not Verdict.unmeasured), None)
+        if wrong is None and every and expected_s > _PATIENCE_S:
+            return every[-1]
+        if wrong is None or not _ASKS_FOR_GPU.search(wrong.reason):
+            wrong = self._referee.evaluate(task, candidate, CHECK)
+        if not _ASKS_FOR_GPU.search(wrong.reason):
+            return wrong
+        reason = f"not checked: it asks for a GPU: {wrong.reason}"
+        return wrong.model_copy(update={"verdict": Verdict.unmeasured, "reason": reason, "correctness": None})
 
     def close(self) -> None:
         self._referee.close()

@@ -70,7 +70,13 @@ def test_a_run_folder_is_graded_on_the_cpu(tmp_path: Path, home: Path) -> None:
 
 
 def test_kernels_for_a_gpu_are_right_in_emulation_and_never_faster(tmp_path: Path, home: Path) -> None:
-    kernels = {1: CUDA, 2: CUDA.replace("+ 1.0f", "+ 1.5f"), 3: RIGHT, 4: CUDA.replace("i < n", "i <= n")}
+    kernels = {
+        1: CUDA,
+        2: CUDA.replace("+ 1.0f", "+ 1.5f"),
+        3: RIGHT,
+        4: CUDA.replace("i < n", "i <= n").replace("+ 255)", "+ 256)"),
+        5: RIGHT.replace("torch.relu(x)", "torch.relu(x.cuda())"),
+    }
     archive, out = cuda_l1(tmp_path / "h100.json", kernels), tmp_path / "audit"
     done = kernelwright_command(home, "audit", archive, "--target", "sm_90", "--out", out)
     assert done.returncode == 0, done.stderr
@@ -80,6 +86,7 @@ def test_kernels_for_a_gpu_are_right_in_emulation_and_never_faster(tmp_path: Pat
     assert "| wrong output | claimed correct, wrong output |" in rows["1/2"]
     assert "| right on the CPU | claimed 2.00×, not measured |" in rows["1/3"]
     assert "| runtime error | claimed correct, runtime error |" in rows["1/4"]
+    assert "| not checked | claimed 2.00×, not checked | not checked: it asks for a GPU" in rows["1/5"]
     assert "vs eager" not in page and "vs eager" not in done.stdout
     results = json.loads((out / "kernelbench" / "level1" / "eval_results.json").read_text())
     assert {entries[0]["runtime"] for entries in results.values()} == {-1.0}
