@@ -2,12 +2,12 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 from pydantic import Field
@@ -23,7 +23,7 @@ from kernelwright.agent.config import (
 )
 from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.records import FileResult
-from kernelwright.agent.tool.run import ToolRun, recorded_history
+from kernelwright.agent.tool.run import ToolRun, prepared, recorded_history
 from kernelwright.agent.tool.workspace import KERNEL, MARK, Workspace
 from kernelwright.kernelbench.candidates import candidate_from_file
 from kernelwright.kernelbench.cli import (
@@ -41,7 +41,9 @@ from kernelwright.kernelbench.cli import (
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.options import Section, build, command
 from kernelwright.kernelbench.records import Precision, Task
+from kernelwright.results.store.database import RunDatabase
 
+Opening: TypeAlias = Callable[[Callable[[str], None]], AbstractContextManager[ToolRun]]
 log = Console(stderr=True, highlight=False)
 _FIX_MCP = "install it with: pip install 'kernelwright[mcp]'"
 _AUTHOR = "workspace"  # of files that are evaluated at a shell
@@ -89,30 +91,15 @@ def mcp(config: McpConfig) -> None:
     In a workspace it needs no arguments. Elsewhere it serves the tasks that are named, in a new run.
     """
     try:
-        from kernelwright.agent.tool.server import Opened, Tools
+        from kernelwright.agent.tool.server import ServedRun, Tools
     except ImportError as error:
         raise MissingPrerequisite(f"the MCP server needs the package mcp ({error})", _FIX_MCP) from None
     from kernelwright.agent.tool.transport import serve_http, serve_stdio
 
     options = config.server
-    root = Path.cwd() if options.transport == "stdio" else None
-    if options.resume is not None:
-        _require_no_tasks(config, "--resume")
-        opening = partial(ToolRun.resumed, options.resume)
-    elif config.tasks.tasks or config.tasks.suite:
-        asked = RunConfig(
-            tasks=config.tasks,
-            model=ModelOptions(seed=config.start.seed),
-            budget=BudgetOptions.model_validate(config.budget.model_dump()),
-            evaluation=config.evaluation,
-        )
-        out = options.out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
-        opening = partial(ToolRun.new, asked, out, shlex.join(["kernelwright", *sys.argv[1:]]))
-    else:
-        found = Workspace.around(Path.cwd())
-        root = found.path if root is not None else None
-        opening = partial(ToolRun.resumed, found.run)
-    tools = Tools(Opened(opening), root)
+    opening, root = _run_to_serve(config)
+    root = root if options.transport == "stdio" else None
+    tools = Tools(ServedRun(opening), root)
     try:
         if options.transport == "stdio":
             serve_stdio(tools.server())
@@ -122,9 +109,32 @@ def mcp(config: McpConfig) -> None:
         tools.close()
 
 
-def _require_no_tasks(config: McpConfig, option: str) -> None:
-    if config.tasks.tasks or config.tasks.suite:
-        raise UsageError(f"{option} takes the tasks from the run", "leave them out")
+def _run_to_serve(config: McpConfig) -> tuple[Opening, Path]:
+    """Return what opens the run, and the folder of the agent's files.
+
+    What can be known before the evaluator starts is checked. Raises UsageError, StorageError.
+    """
+    options, here = config.server, Path.cwd()
+    named = bool(config.tasks.tasks or config.tasks.suite)
+    if options.resume is None and named:
+        asked = RunConfig(
+            tasks=config.tasks,
+            model=ModelOptions(seed=config.start.seed),
+            budget=BudgetOptions.model_validate(config.budget.model_dump()),
+            evaluation=config.evaluation,
+        )
+        prepared(asked)
+        out = options.out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
+        return partial(ToolRun.new, asked, out, shlex.join(["kernelwright", *sys.argv[1:]])), here
+    if named:
+        raise UsageError("--resume takes the tasks from the run", "leave them out")
+    if options.resume is not None:
+        run = options.resume
+    else:
+        found = Workspace.around(here)
+        run, here = found.run, found.path
+    RunDatabase.open(run, read_only=True).close()
+    return partial(ToolRun.resumed, run), here
 
 
 def _token(options: ServerOptions) -> str | None:

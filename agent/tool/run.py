@@ -68,6 +68,19 @@ def recorded_history(folder: Path, task: str) -> TaskHistory:
         return _history(database, task)
 
 
+def prepared(config: RunConfig) -> tuple[RunConfig, list[Task]]:
+    """Return the config for this machine, and its tasks. Raises UsageError, MissingPrerequisite."""
+    config = config.resolved()
+    config.check()
+    tasks = config.tasks.resolve(config.evaluation.device)
+    if config.model.seed_source and len(tasks) > 1:
+        raise UsageError(
+            f"--seed {config.model.seed} is a kernel for one task, and there are {len(tasks)}",
+            "give one task, or --seed builtin",
+        )
+    return config, tasks
+
+
 class ToolRun:
     """Evaluates, records and tells. See the module."""
 
@@ -97,14 +110,7 @@ class ToolRun:
         cls, config: RunConfig, out: Path, command: str, say: Callable[[str], None] = lambda line: None
     ) -> Iterator[Self]:
         """Begin a run. Raises UsageError before anything is created; else as `RunFolder.create` does."""
-        config = config.resolved()
-        config.check()
-        tasks = config.tasks.resolve(config.evaluation.device)
-        if config.model.seed_source and len(tasks) > 1:
-            raise UsageError(
-                f"--seed {config.model.seed} is a kernel for one task, and there are {len(tasks)}",
-                "give one task, or --seed builtin",
-            )
+        config, tasks = prepared(config)
         with ExitStack() as stack:
             folder = stack.enter_context(RunFolder.create(out))
             evaluator = stack.enter_context(config.evaluation.evaluator())

@@ -61,7 +61,7 @@ Wait = Annotated[
 
 
 @dataclass
-class Opened:
+class ServedRun:
     """The run of a server, opened once and by whoever asks first."""
 
     open: Callable[[Callable[[str], None]], AbstractContextManager[ToolRun]]
@@ -80,7 +80,16 @@ class Opened:
     def say(self, line: str) -> None:
         self.now = line
 
+    @property
+    def opened(self) -> ToolRun | None:
+        """The run, if anybody has asked for it yet."""
+        return self._run
+
     def close(self) -> None:
+        """End what is under way, and close the run."""
+        if self._run is not None:
+            with suppress(Exception):
+                self._run.pool.abort()
         self._stack.close()
 
 
@@ -104,8 +113,8 @@ class Ticket:
 class Tools:
     """The tools of one run. `root`: folder of the files that may be named; None where there is none."""
 
-    def __init__(self, opened: Opened, root: Path | None) -> None:
-        self.opened, self.root = opened, root.resolve() if root is not None else None
+    def __init__(self, served: ServedRun, root: Path | None) -> None:
+        self.served, self.root = served, root.resolve() if root is not None else None
         self._executor = ThreadPoolExecutor(_AT_ONCE, "tool")
         self._tickets: dict[str, Ticket] = {}
 
@@ -231,10 +240,7 @@ class Tools:
     def close(self) -> None:
         """End what is under way."""
         self._executor.shutdown(wait=False, cancel_futures=True)
-        with suppress(Exception):
-            if self.opened._run is not None:
-                self.opened._run.pool.abort()
-        self.opened.close()
+        self.served.close()
 
     async def _evaluate(
         self,
@@ -276,7 +282,7 @@ class Tools:
             raise ToolError(f"{path} is not UTF-8 text") from None
 
     def _begin(self, name: str, do: Callable[[ToolRun], FileResult]) -> str:
-        future = self._executor.submit(lambda: do(self.opened.run()))
+        future = self._executor.submit(lambda: do(self.served.run()))
         ticket = uuid.uuid4().hex[:8]
         self._tickets[ticket] = found = Ticket(name, future)
         future.add_done_callback(found.ended)
@@ -289,7 +295,7 @@ class Tools:
         result = await self._finished(ctx, found.answer, wait_s, found.name)
         left = ""
         if result is not None:
-            run = self.opened.run()
+            run = self.served.run()
             left = run.left(run.task(result.task))
         answer = EvaluationAnswer(
             state="done" if result is not None else "running",
@@ -306,7 +312,7 @@ class Tools:
 
     async def _done(self, ctx: Context, do: Callable[[ToolRun], T]) -> T:
         """Return what `do` returns of the run, however long it takes."""
-        future = self._executor.submit(lambda: do(self.opened.run()))
+        future = self._executor.submit(lambda: do(self.served.run()))
         found = await self._finished(ctx, future, None, "working")
         assert found is not None
         return found
@@ -332,13 +338,13 @@ class Tools:
             raise ToolError(f"not evaluated: {error}") from None
 
     def _activity(self) -> str:
-        run = self.opened._run
+        run = self.served.opened
         if run is None:
-            return self.opened.now
+            return self.served.now
         waiting = run.pool.waiting
         if run.pool.running:
             return f"evaluating{f', {waiting} wait' if waiting else ''}"
-        return self.opened.now
+        return self.served.now
 
 
 def _retrieved(future: asyncio.Future[Any]) -> None:

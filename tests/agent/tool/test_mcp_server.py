@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.types import CallToolResult
 
 from kernelwright.agent.tool.records import EvaluationAnswer, TaskDescription, TaskHistory
-from kernelwright.agent.tool.server import Opened, Tools
+from kernelwright.agent.tool.server import ServedRun, Tools
 from tests.helpers.conversing import TASK, Pool, file
 from tests.helpers.tool_runs import tool_run
 
@@ -20,7 +20,7 @@ def served(
     folder: Path, use: Callable[[Client], Awaitable[None]], pool: Pool | None = None, root: Path | None = None
 ) -> None:
     """Have a client use a server of the run in a folder."""
-    tools = Tools(Opened(lambda say: tool_run(folder, pool)), root)
+    tools = Tools(ServedRun(lambda say: tool_run(folder, pool)), root)
 
     async def connected() -> None:
         async with Client(tools.server()) as client:

@@ -1,6 +1,8 @@
 """Runs whose files come from outside: numbers, records, budgets, several callers, submission."""
 
 import fcntl
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,7 @@ import pytest
 
 from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.run import recorded_history
-from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
@@ -173,3 +175,21 @@ class RunFolderHeld:
             except BlockingIOError:
                 return False
         return True
+
+
+def test_a_database_that_an_agent_has_written_to_is_said_in_one_line(tmp_path: Path) -> None:
+    with tool_run(tmp_path) as run:
+        run.evaluate(TASK, file(1.5), timed=True)
+    (tmp_path / "run.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(StorageError, match="is not a database"), tool_run(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["nonsense", "builtin:level1/none"])
+def test_a_server_of_an_unknown_task_does_not_start(tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelwright", "mcp", name],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1 and not list(tmp_path.iterdir())

@@ -22,12 +22,12 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 SERVE = """
 import sys
 from pathlib import Path
-from kernelwright.agent.tool.server import Opened, Tools
+from kernelwright.agent.tool.server import ServedRun, Tools
 from kernelwright.agent.tool.transport import serve_http, serve_stdio
 from tests.helpers.tool_runs import tool_run
 
 folder, how, *rest = sys.argv[1:]
-tools = Tools(Opened(lambda say: tool_run(Path(folder))), None)
+tools = Tools(ServedRun(lambda say: tool_run(Path(folder))), None)
 if how == "stdio":
     serve_stdio(tools.server())
 else:
