@@ -23,7 +23,7 @@ from kernelwright.agent.config import (
 )
 from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.records import FileResult
-from kernelwright.agent.tool.run import ToolRun, prepared, recorded_history
+from kernelwright.agent.tool.run import ExternalRun, prepared, recorded_history
 from kernelwright.agent.tool.workspace import KERNEL, MARK, Workspace
 from kernelwright.kernelbench.candidates import candidate_from_file
 from kernelwright.kernelbench.cli import (
@@ -43,7 +43,7 @@ from kernelwright.kernelbench.options import Section, build, command
 from kernelwright.kernelbench.records import Precision, Task
 from kernelwright.results.store.database import RunDatabase
 
-Opening: TypeAlias = Callable[[Callable[[str], None]], AbstractContextManager[ToolRun]]
+Opening: TypeAlias = Callable[[Callable[[str], None]], AbstractContextManager[ExternalRun]]
 log = Console(stderr=True, highlight=False)
 _FIX_MCP = "install it with: pip install 'kernelwright[mcp]'"
 _AUTHOR = "workspace"  # of files that are evaluated at a shell
@@ -97,9 +97,8 @@ def mcp(config: McpConfig) -> None:
     from kernelwright.agent.tool.transport import serve_http, serve_stdio
 
     options = config.server
-    opening, root = _run_to_serve(config)
-    root = root if options.transport == "stdio" else None
-    tools = Tools(ServedRun(opening), root)
+    opening, folder = _run_to_serve(config)
+    tools = Tools(ServedRun(opening), folder if options.transport == "stdio" else None)
     try:
         if options.transport == "stdio":
             serve_stdio(tools.server())
@@ -125,7 +124,7 @@ def _run_to_serve(config: McpConfig) -> tuple[Opening, Path]:
         )
         prepared(asked)
         out = options.out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
-        return partial(ToolRun.new, asked, out, shlex.join(["kernelwright", *sys.argv[1:]])), here
+        return partial(ExternalRun.new, asked, out, shlex.join(["kernelwright", *sys.argv[1:]])), here
     if named:
         raise UsageError("--resume takes the tasks from the run", "leave them out")
     if options.resume is not None:
@@ -134,7 +133,7 @@ def _run_to_serve(config: McpConfig) -> tuple[Opening, Path]:
         found = Workspace.around(here)
         run, here = found.run, found.path
     RunDatabase.open(run, read_only=True).close()
-    return partial(ToolRun.resumed, run), here
+    return partial(ExternalRun.resumed, run), here
 
 
 def _token(options: ServerOptions) -> str | None:
@@ -206,7 +205,7 @@ def workspace(
     if run.resolve().is_relative_to(place):
         raise UsageError(f"the run {run} would be inside the workspace", "give --out outside of it")
     command = shlex.join(["kernelwright", *sys.argv[1:]])
-    with ToolRun.new(config, run, command, _say) as opened:
+    with ExternalRun.new(config, run, command, _say) as opened:
         one = opened.task()
         described = opened.describe(one)
         tried = opened.tried(one)
@@ -274,11 +273,11 @@ def _evaluate(file: Path | None, idea: str, as_json: bool, timed: bool, profile:
 
 
 @contextmanager
-def _opened() -> Iterator[tuple[Workspace, ToolRun, Task]]:
+def _opened() -> Iterator[tuple[Workspace, ExternalRun, Task]]:
     """Open the run of the workspace that this process is in. Raises UsageError."""
     found = Workspace.around(Path.cwd())
     try:
-        with ToolRun.resumed(found.run, _say) as run:
+        with ExternalRun.resumed(found.run, _say) as run:
             yield found, run, run.task(found.task)
     except BudgetSpent as spent:
         raise UsageError(str(spent), "make another workspace for more") from None

@@ -1,6 +1,6 @@
 """A run whose files come from outside, one task or several: check, measure, profile, submit.
 
-    with ToolRun.resumed(folder) as run:
+    with ExternalRun.resumed(folder) as run:
         task = run.task()
         result = run.evaluate(task, source, timed=True)   # recorded before it is returned
         run.submit(task)                                  # confirms the fastest, writes best/ and the report
@@ -81,7 +81,7 @@ def prepared(config: RunConfig) -> tuple[RunConfig, list[Task]]:
     return config, tasks
 
 
-class ToolRun:
+class ExternalRun:
     """Evaluates, records and tells. See the module."""
 
     def __init__(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.agent.config import RunConfig
-from kernelwright.agent.tool.run import ToolRun
+from kernelwright.agent.tool.run import ExternalRun
 from kernelwright.kernelbench.options import build
 from kernelwright.results.store.database import NoRunError, RunDatabase
 from kernelwright.results.store.folder import RunFolder
@@ -15,7 +15,7 @@ from tests.helpers.conversing import TASK, Pool
 
 
 @contextmanager
-def tool_run(folder: Path, pool: Pool | None = None, **options: Any) -> Iterator[ToolRun]:
+def tool_run(folder: Path, pool: Pool | None = None, **options: Any) -> Iterator[ExternalRun]:
     """Open the run of `TASK` in a folder, new or begun; `say` of its lines is `run.lines`."""
     config = build(RunConfig, {"seed": "none", **options})
     try:
@@ -27,6 +27,6 @@ def tool_run(folder: Path, pool: Pool | None = None, **options: Any) -> Iterator
         )
     lines: list[str] = []
     with database:
-        run = ToolRun(config, RunFolder(folder), database, pool or Pool(), lines.append)  # type: ignore[arg-type]
+        run = ExternalRun(config, RunFolder(folder), database, pool or Pool(), lines.append)  # type: ignore[arg-type]
         run.lines = lines  # type: ignore[attr-defined]
         yield run
