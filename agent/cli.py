@@ -89,12 +89,7 @@ def _new(config: RunConfig, out: Path, command: str) -> Iterator[Begun]:
     if (roles := config.model.roles()) is not None:
         config.terms().budget_for(roles)
     _learned(config)
-    tasks = config.tasks.resolve(config.evaluation.device)
-    if config.model.seed_source and len(tasks) > 1:
-        raise UsageError(
-            f"--seed {config.model.seed} is a kernel for one task, and there are {len(tasks)}",
-            "give one task, or --seed builtin",
-        )
+    tasks = config.named_tasks()
     found = _preflight(config)
     with (
         RunFolder.create(out) as folder,

@@ -380,6 +380,16 @@ class RunConfig(Section):
             update={"evaluation": evaluation, "model": self.model.model_copy(update=model)}
         )
 
+    def named_tasks(self) -> list[Task]:
+        """Return the tasks, once the config is resolved. Raises UsageError, also for one seed of several."""
+        tasks = self.tasks.resolve(self.evaluation.device)
+        if self.model.seed_source and len(tasks) > 1:
+            raise UsageError(
+                f"--seed {self.model.seed} is a kernel for one task, and there are {len(tasks)}",
+                "give one task, or --seed builtin",
+            )
+        return tasks
+
     def revised_by(self, new: "RunConfig") -> Self:
         """Return the config of a resumed run with the `new` options; limits hold until others are given."""
         limits = {name: getattr(new.budget, name) for name in new.budget.model_fields_set}

@@ -166,7 +166,7 @@ def _resumed(config: AuditConfig, path: Path) -> Iterator[AuditBegun]:
         except ValidationError:
             raise StorageError(
                 f"the settings of the audit in {path} are not those of this version",
-                "start the audit anew with another --out",
+                "start another audit with --out",
             ) from None
         with options.evaluator() as evaluator:
             yield folder, database, evaluator, plan, options

@@ -62,7 +62,7 @@ class AuditPlan(Record):
             ) from None
         except ValidationError:
             raise StorageError(
-                f"{file} is damaged, or of another version", "start the audit anew with another --out"
+                f"{file} is damaged, or of another version", "start another audit with --out"
             ) from None
 
 

@@ -72,13 +72,7 @@ def prepared(config: RunConfig) -> tuple[RunConfig, list[Task]]:
     """Return the config for this machine, and its tasks. Raises UsageError, MissingPrerequisite."""
     config = config.resolved()
     config.check()
-    tasks = config.tasks.resolve(config.evaluation.device)
-    if config.model.seed_source and len(tasks) > 1:
-        raise UsageError(
-            f"--seed {config.model.seed} is a kernel for one task, and there are {len(tasks)}",
-            "give one task, or --seed builtin",
-        )
-    return config, tasks
+    return config, config.named_tasks()
 
 
 class ExternalRun:
@@ -263,8 +257,9 @@ class ExternalRun:
             best = best_of([Attempt(a.candidate, a.evaluation, a.profile) for a in confirmed])
             if best is not None:
                 number = known_number(best.candidate, True, tried)
+                assert number is not None, "a confirmation of a file that was not measured"
                 attempt_id = next(a.id for a in reversed(confirmed) if a.evaluation is best.evaluation)
-                found = _result(self.database, task.id, number or 0, tried, attempt_id, best)
+                found = _result(self.database, task.id, number, tried, attempt_id, best)
             else:
                 right = [n for n, attempt in enumerate(tried) if is_right(attempt)]
                 if not right:
@@ -314,6 +309,10 @@ class ExternalRun:
         return self.pool.evaluate(task, candidate, replace(SEARCHED if known else first, to_beat=to_beat))
 
     def _confirmed(self, task: Task, candidate: Candidate) -> Attempt:
+        """Return the confirmation of a file, of which there is one: the best of several would be too good."""
+        for each in self.database.attempts(task.id):
+            if each.confirms and each.candidate.sha256 == candidate.sha256:
+                return Attempt(each.candidate, each.evaluation, each.profile)
         baselines = self.config.evaluation.compared_with
         evaluation = self.pool.evaluate(task, candidate, Measurement(baselines))
         attempt = Attempt(candidate, evaluation, self.pool.profile(task, candidate, evaluation))

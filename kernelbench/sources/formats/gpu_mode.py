@@ -2,7 +2,7 @@
 
 `ref_kernel` and `generate_input`, with what they need of task.py and utils.py, become a task; the arguments
 under `benchmarks` and `tests` are its sizes. A file with `custom_kernel` becomes a candidate. The seed among
-the arguments is drawn anew for each input, and what checks a submission there is left out: here outputs are
+the arguments is drawn for each input, and what checks a submission there is left out: here outputs are
 held to the reference's error budget.
 """
 

@@ -1,4 +1,4 @@
-"""What the audit leaves of a claim: for every verdict, and for speedups inside and outside what was measured."""
+"""Outcomes of claims: for every verdict, and for speedups inside and outside the measured interval."""
 
 import pytest
 

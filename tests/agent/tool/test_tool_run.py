@@ -110,6 +110,16 @@ def test_submitting_confirms_the_fastest_and_writes_the_results(tmp_path: Path) 
         assert run.submit(TASK).speedup["eager"].median == 2.5
 
 
+def test_a_file_is_confirmed_once_however_often_it_is_submitted(tmp_path: Path) -> None:
+    pool = Pool()
+    with tool_run(tmp_path, pool) as run:
+        run.evaluate(TASK, file(1.9), timed=True)
+        assert run.submit(TASK) == run.submit(TASK)
+        run.evaluate(TASK, file(1.2), timed=True)
+        assert run.submit(TASK).number == 0
+    assert pool.evaluated.count("confirm speedup = 1.9") == 1
+
+
 def test_a_wrong_file_is_not_submitted(tmp_path: Path) -> None:
     with tool_run(tmp_path) as run:
         run.evaluate(TASK, file(1.2), timed=True)
@@ -160,7 +170,7 @@ def test_a_description_has_all_that_a_file_needs(tmp_path: Path) -> None:
 
 
 class RunFolderHeld:
-    """Whether some process holds a folder."""
+    """Look at the lock of a folder, which some process may hold."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / ".lock"

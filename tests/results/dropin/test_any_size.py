@@ -265,7 +265,7 @@ def test_an_envelope_of_free_sizes() -> None:
 
 @pytest.mark.slow
 def test_code_that_is_built_for_each_size_is_packaged_for_one(tmp_path: Path) -> None:
-    """In a package there would be no library of another size."""
+    """Refuse what a package would have no library of another size for."""
     kernel = changed(
         changed(RMS_NORM_KERNEL, "lib = jit.compile_cpp(SOURCE)\n", ""),
         "        x = x.contiguous()\n",
