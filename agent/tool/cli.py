@@ -45,7 +45,7 @@ from kernelwright.results.store.database import RunDatabase
 
 Opening: TypeAlias = Callable[[Callable[[str], None]], AbstractContextManager[ExternalRun]]
 log = Console(stderr=True, highlight=False)
-_FIX_MCP = "install it with: pip install 'kernelwright[mcp]'"
+_FIX_MCP = "install it with: pip install 'mcp>=2.3,<3'"
 _AUTHOR = "workspace"  # of files that are evaluated at a shell
 _LEAST_TOKEN = 16  # characters
 _LOCAL = ("127.0.0.1", "localhost", "::1")
