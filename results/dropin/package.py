@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -277,5 +277,9 @@ def _check_name(name: str, what: str) -> None:
     odd = not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_")
     if odd or (what == "kernel" and name in _TAKEN):
         raise UsageError(f"invalid name of a {what}: {name!r}", "use lower-case letters, digits and _")
-    if what == "package" and find_spec(name) is not None:
+    # `python -m` puts the working directory first: the task's own NAME.py may lie there.
+    installed = [each for each in sys.path if Path(each).resolve() != Path.cwd()]
+    if what == "package" and (
+        name in sys.stdlib_module_names or PathFinder.find_spec(name, installed) is not None
+    ):
         raise UsageError(f"a package {name} is already installed", "choose another --name")

@@ -550,3 +550,15 @@ def test_bad_names_and_folders(tmp_path: Path, exported: Path) -> None:
         write([PackagedKernel("rms_norm", NORM)], exported, "fused")
     with pytest.raises(UsageError, match="two kernels have the name"):
         write([PackagedKernel("rms_norm", NORM)] * 2, tmp_path / "out", "fused")
+
+
+def test_the_tasks_file_in_the_working_directory_takes_no_name(
+    tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "softmax_task.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UsageError, match="already installed"):
+        write([PackagedKernel("rms_norm", NORM)], exported, "softmax_task")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="is not empty"):
+        write([PackagedKernel("rms_norm", NORM)], exported, "softmax_task")
