@@ -4,10 +4,11 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 from pydantic import Field
@@ -22,9 +23,9 @@ from kernelwright.agent.config import (
     TaskOptions,
 )
 from kernelwright.agent.spending.budget import BudgetSpent
-from kernelwright.agent.tool.records import FileResult
+from kernelwright.agent.tool.records import FileProfile, FileResult
 from kernelwright.agent.tool.run import ExternalRun, prepared, recorded_history
-from kernelwright.agent.tool.workspace import KERNEL, MARK, Workspace
+from kernelwright.agent.tool.workspace import KERNEL, MARK, Server, Workspace
 from kernelwright.kernelbench.candidates import candidate_from_file
 from kernelwright.kernelbench.cli import (
     AnyTargets,
@@ -42,6 +43,9 @@ from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.options import Section, build, command
 from kernelwright.kernelbench.records import Precision, Task
 from kernelwright.results.store.database import RunDatabase
+
+if TYPE_CHECKING:
+    from kernelwright.agent.tool.client import RefereeClient
 
 Opening: TypeAlias = Callable[[Callable[[str], None]], AbstractContextManager[ExternalRun]]
 log = Console(stderr=True, highlight=False)
@@ -131,6 +135,8 @@ def _run_to_serve(config: McpConfig) -> tuple[Opening, Path]:
         run = options.resume
     else:
         found = Workspace.around(here)
+        if isinstance(found.run, Server):
+            raise UsageError("this workspace has a server", f"call the tools at {found.run.url}")
         run, here = found.run, found.path
     RunDatabase.open(run, read_only=True).close()
     return partial(ExternalRun.resumed, run), here
@@ -242,12 +248,12 @@ def measure(
 def submit(file: File = None, idea: Idea = "", as_json: Json = False) -> int:
     """Confirm the fastest kernel of a workspace, or a file, and write the results of its run."""
     source = candidate_from_file(file).source if file is not None else None
-    with _opened() as (found, run, task):
-        result = run.submit(task, source, author=_AUTHOR, idea=idea)
+    with _opened() as (found, referee):
+        result, _ = referee.submit(source, idea=idea)
         _show(result, as_json)
-        if result.right and not as_json:
+        if result.right and isinstance(found.run, Path) and not as_json:
             print(f"Report: {found.run / 'report.html'}")
-            words = ["kernelwright", "export", str(found.run), task.id, "--out", "kernels"]
+            words = ["kernelwright", "export", str(found.run), found.task, "--out", "kernels"]
             print(f"Next: {shlex.join(words)}")
     return 0 if result.right else 1
 
@@ -255,32 +261,62 @@ def submit(file: File = None, idea: Idea = "", as_json: Json = False) -> int:
 def history(as_json: Json = False) -> None:
     """List the files of a workspace with their results."""
     found = Workspace.around(Path.cwd())
-    listed = recorded_history(found.run, found.task)
+    run = found.run
+    listed = recorded_history(run, found.task) if isinstance(run, Path) else _client(run).history()
     print(listed.model_dump_json() if as_json else listed.said)
 
 
 def _evaluate(file: Path | None, idea: str, as_json: bool, timed: bool, profile: bool = False) -> int:
-    with _opened() as (found, run, task):
+    with _opened() as (found, referee):
         source = candidate_from_file(file or found.kernel).source
-        result = run.evaluate(task, source, timed=timed, author=_AUTHOR, idea=idea)
+        result, left = referee.evaluate(source, timed=timed, idea=idea)
         if profile and result.timed:
-            said = run.profile(task, result.number).said
-            result = run.result(task, result.number).model_copy(update={"said": said})
+            result = result.model_copy(update={"said": referee.profile(result.number).said})
         _show(result, as_json)
-        if (left := run.left(task)) and not as_json:
+        if left and not as_json:
             print(f"Budget: {left}.")
     return 0 if result.right else 1
 
 
+@dataclass(frozen=True)
+class _RunHere:
+    """The tools of a run that this process opens, as `RefereeClient` has those of a server."""
+
+    run: ExternalRun
+    task: Task
+
+    def evaluate(self, source: str, *, timed: bool, idea: str) -> tuple[FileResult, str]:
+        found = self.run.evaluate(self.task, source, timed=timed, author=_AUTHOR, idea=idea)
+        return found, self.run.left(self.task)
+
+    def submit(self, source: str | None, *, idea: str) -> tuple[FileResult, str]:
+        found = self.run.submit(self.task, source, author=_AUTHOR, idea=idea)
+        return found, self.run.left(self.task)
+
+    def profile(self, number: int) -> FileProfile:
+        return self.run.profile(self.task, number)
+
+
 @contextmanager
-def _opened() -> Iterator[tuple[Workspace, ExternalRun, Task]]:
-    """Open the run of the workspace that this process is in. Raises UsageError."""
+def _opened() -> "Iterator[tuple[Workspace, _RunHere | RefereeClient]]":
+    """Open the run of the workspace that this process is in, or a client of its server. Raises UsageError."""
     found = Workspace.around(Path.cwd())
+    if not isinstance(found.run, Path):
+        yield found, _client(found.run)
+        return
     try:
         with ExternalRun.resumed(found.run, _say) as run:
-            yield found, run, run.task(found.task)
+            yield found, _RunHere(run, run.task(found.task))
     except BudgetSpent as spent:
         raise UsageError(str(spent), "make another workspace for more") from None
+
+
+def _client(server: Server) -> "RefereeClient":
+    try:
+        from kernelwright.agent.tool.client import RefereeClient
+    except ImportError as error:
+        raise MissingPrerequisite(f"this workspace needs the package mcp ({error})", _FIX_MCP) from None
+    return RefereeClient(server.url, server.token)
 
 
 def _show(result: FileResult, as_json: bool) -> None:

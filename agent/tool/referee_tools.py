@@ -1,26 +1,16 @@
-"""A run whose files come from outside, one task or several: check, measure, profile, submit.
+"""What a caller from outside may ask of the referee: describe, check, measure, profile, submit.
 
-    with ExternalRun.resumed(folder) as run:
-        task = run.task()
-        result = run.evaluate(task, source, timed=True)   # recorded before it is returned
-        run.submit(task)                                  # confirms the fastest, writes best/ and the report
-
-The run's folder is held while something is evaluated, and not between: several processes, such as a server
-and a shell, may work on one run, one at a time. A file that was evaluated before is answered from the record.
-All methods may be called from many threads.
+Every file is recorded before its result is returned; one that was evaluated before is answered from the
+record. All methods may be called from many threads.
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Self
 
 from kernelwright.agent.config import RunConfig
-from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.llm.prompting import essence, notes, sizes_note
 from kernelwright.agent.llm.session import languages_for
 from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
@@ -35,11 +25,8 @@ from kernelwright.agent.numbered_files import (
 )
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.agent.protocols import Attempt, NoCandidate, NoSeed, searched
-from kernelwright.agent.recorder import DatabaseRecorder
+from kernelwright.agent.protocols import Attempt, Recorder, searched
 from kernelwright.agent.search import best_of
-from kernelwright.agent.seeds import BuiltinSeed, FileSeed
-from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.records import (
     CompiledKernels,
     FileProfile,
@@ -48,89 +35,57 @@ from kernelwright.agent.tool.records import (
     TaskHistory,
 )
 from kernelwright.agent.tuner.posterior import expected_speedups
-from kernelwright.agent.winners import confirm, speedup_of
+from kernelwright.agent.winners import speedup_of
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator import CHECK, LocalEvaluator, Measurement
+from kernelwright.kernelbench.evaluator import CHECK
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
-from kernelwright.results.outputs import write_outputs
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.folder import FolderInUseError, RunFolder
 
 MOST_CHARACTERS = 1_000_000  # of a file
-_LOOK_S = 0.5  # between two looks at a folder that another process holds
 _BASELINES = ("eager", "compile", "max_autotune", "cuda_graphs")
 
 
-def recorded_history(folder: Path, task: str) -> TaskHistory:
-    """Return the files of a task in a run's folder, without an evaluator. Raises StorageError."""
-    with RunDatabase.open(folder, read_only=True) as database:
-        return _history(database, task)
-
-
-def prepared(config: RunConfig) -> tuple[RunConfig, list[Task]]:
-    """Return the config for this machine, and its tasks. Raises UsageError, MissingPrerequisite."""
-    config = config.resolved()
-    config.check()
-    return config, config.named_tasks()
-
-
-class ExternalRun:
-    """Evaluates, records and tells. See the module."""
+class RefereeTools(ABC):
+    """Evaluates, records and tells. What may be spent, and what it is to submit, is up to the kind of run."""
 
     def __init__(
         self,
         config: RunConfig,
-        folder: RunFolder,
         database: RunDatabase,
         pool: ProfilingPool,
-        say: Callable[[str], None] = lambda line: None,
+        recorder: Recorder,
+        tasks: Sequence[Task],
     ) -> None:
-        """`say` is told what goes on, a line at a time."""
-        self.config, self.folder, self.database, self.pool = config, folder, database, pool
-        self._recorder = DatabaseRecorder(
-            database, self.pool.timing_lock, RunProgress(), threading.Event(), memory=None
-        )
-        self._say = say
+        self.config, self.database, self.pool, self.tasks = config, database, pool, tuple(tasks)
+        self._recorder = recorder
         self._recording = threading.RLock()
-        self._holding = threading.Lock()
-        self._holders = 0  # threads that need the folder's lock
-        self._under_way: dict[str, int] = {}  # evaluations that are not recorded yet, by task
-        self.tasks = tuple(entry.task for entry in database.tasks())
 
-    @classmethod
-    @contextmanager
-    def new(
-        cls, config: RunConfig, out: Path, command: str, say: Callable[[str], None] = lambda line: None
-    ) -> Iterator[Self]:
-        """Begin a run. Raises UsageError before anything is created; else as `RunFolder.create` does."""
-        config, tasks = prepared(config)
-        with ExitStack() as stack:
-            folder = stack.enter_context(RunFolder.create(out))
-            evaluator = stack.enter_context(config.evaluation.evaluator())
-            database = stack.enter_context(
-                RunDatabase.create(
-                    folder.database,
-                    settings=config.record(),
-                    target=evaluator.target,
-                    environment=evaluator.sessions.environment,
-                    command=command,
-                    tasks=tasks,
-                )
-            )
-            folder.close()  # held again while something is evaluated
-            pool = stack.enter_context(_pool(config, evaluator))
-            yield cls(config, folder, database, pool, say)
+    @abstractmethod
+    def begin(self, task: Task) -> None:
+        """Evaluate the seed of a task, if it has none and there is to be one."""
 
-    @classmethod
-    @contextmanager
-    def resumed(cls, path: Path, say: Callable[[str], None] = lambda line: None) -> Iterator[Self]:
-        """Open the run in a folder. Raises StorageError."""
-        folder = RunFolder(path)
-        with RunDatabase.open(folder.database) as database:
-            config = RunConfig.recorded(database)
-            with config.evaluation.evaluator() as evaluator, _pool(config, evaluator) as pool:
-                yield cls(config, folder, database, pool, say)
+    @abstractmethod
+    def submit(
+        self, task: Task, source: str | None = None, *, author: str = "agent", idea: str = ""
+    ) -> FileResult:
+        """Submit the fastest file, once a `source` is evaluated. Raises UsageError if none is right."""
+
+    @abstractmethod
+    def left(self, task: Task) -> str:
+        """Describe what is left of the budget of a task; empty if it has no limits."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """End what is under way, for nobody waits for it any more."""
+
+    @abstractmethod
+    def _counted(self, task: Task) -> AbstractContextManager[None]:
+        """Count an evaluation, which is recorded when the context ends. Raises BudgetSpent."""
+
+    def _held(self) -> AbstractContextManager[None]:
+        """Keep other processes from evaluating in the same run."""
+        return nullcontext()
 
     def task(self, name: str | None = None) -> Task:
         """Return a task by its id or the end of it; the only one if none is named. Raises UsageError."""
@@ -147,27 +102,6 @@ class ExternalRun:
     def tried(self, task: Task) -> list[Attempt]:
         """Return the files of a task so far; the place of each is its number."""
         return searched(self.database.attempts(task.id))
-
-    def begin(self, task: Task) -> None:
-        """Evaluate the seed of a task, if it has none and there is to be one."""
-        with self._held():
-            if self.tried(task):
-                return
-            language, seed = self.config.builtin_language, self.config.model.seed
-            source = (
-                None
-                if seed == "none"
-                else BuiltinSeed(PooledBuiltinCoder(self.pool, language))
-                if seed == "builtin"
-                else FileSeed(self.config.model.seed_source)
-            )
-            if source is None:
-                return
-            self._say(f"{task.id}: evaluating the kernel to start from")
-            try:
-                self._evaluated(task, source(task), timed=True)
-            except (NoSeed, NoCandidate) as none:
-                self._say(f"{task.id}: no kernel to start from: {none}")
 
     def describe(self, task: Task) -> TaskDescription:
         """Return what there is to know of a task. Raises TaskError."""
@@ -197,7 +131,7 @@ class ExternalRun:
 
         Raises UsageError for what is no file of kernels, BudgetSpent, TaskError, InfrastructureError.
         """
-        candidate = _candidate(source, author, idea)
+        candidate = candidate_of(source, author, idea)
         with self._held():
             return self.result(task, self._evaluated(task, candidate, timed))
 
@@ -206,10 +140,10 @@ class ExternalRun:
         recorded = [each for each in self.database.attempts(task.id) if not each.confirms]
         if not 0 <= number < len(recorded):
             raise UsageError(f"there is no file {number}", _files(len(recorded)))
-        return _result(self.database, task.id, number, searched(recorded), recorded[number].id)
+        return file_result(self.database, task.id, number, searched(recorded), recorded[number].id)
 
     def history(self, task: Task) -> TaskHistory:
-        return _history(self.database, task.id)
+        return history_of(self.database, task.id)
 
     def source(self, task: Task, number: int) -> str:
         """Return the text of a file. Raises UsageError."""
@@ -237,53 +171,12 @@ class ExternalRun:
         coder = PooledBuiltinCoder(self.pool, self.config.builtin_language)
         return CompiledKernels(task=task.id, said=coder.compiled(task))
 
-    def submit(
-        self, task: Task, source: str | None = None, *, author: str = "agent", idea: str = ""
-    ) -> FileResult:
-        """Measure the fastest file once more, against all baselines, and write the files of the run.
-
-        A `source` is evaluated before. The result is that of the file that was confirmed; where nothing can
-        be timed, of the last file that is right. Raises UsageError if none is right.
-        """
-        with self._held():
-            number = None
-            if source is not None:
-                number = self._evaluated(task, _candidate(source, author, idea), timed=True)
-                if not is_right(self.tried(task)[number]):
-                    return self.result(task, number)
-            tried = self.tried(task)
-            confirm(tried, expected_speedups(tried), lambda file: self._confirmed(task, file), ())
-            confirmed = [each for each in self.database.attempts(task.id) if each.confirms]
-            best = best_of([Attempt(a.candidate, a.evaluation, a.profile) for a in confirmed])
-            if best is not None:
-                number = known_number(best.candidate, True, tried)
-                assert number is not None, "a confirmation of a file that was not measured"
-                attempt_id = next(a.id for a in reversed(confirmed) if a.evaluation is best.evaluation)
-                found = _result(self.database, task.id, number, tried, attempt_id, best)
-            else:
-                right = [n for n, attempt in enumerate(tried) if is_right(attempt)]
-                if not right:
-                    raise UsageError("no file is right yet", "check and measure one that is")
-                found = self.result(task, number if number is not None else right[-1])
-            self.database.finish_task(task.id, f"submitted by {author}")
-            write_outputs(self.folder, self.database)
-        return found
-
-    def left(self, task: Task) -> str:
-        """Say what is left of the budget of a task; empty if it has no limits."""
-        said = [f"{left} evaluations" for left in (self._evaluations_left(task),) if left is not None]
-        seconds = self._seconds_left(task)
-        said += [] if seconds is None else [f"{max(0.0, seconds) / 60:.1f} minutes"]
-        return f"{' and '.join(said)} left" if said else ""
-
     def _evaluated(self, task: Task, candidate: Candidate, timed: bool) -> int:
         """Return the number of a file, which is evaluated and recorded unless it was."""
         tried = self.tried(task)
         if (known := known_number(candidate, timed, tried)) is not None:
             return known
-        self._require(task)
-        self._under_way[task.id] = self._under_way.get(task.id, 0) + 1
-        try:
+        with self._counted(task):
             evaluation = self._evaluation(task, candidate, timed, tried)
             profile = self.pool.profile(task, candidate, evaluation)
             with self._recording:
@@ -293,9 +186,6 @@ class ExternalRun:
                 attempt = Attempt(candidate, evaluation, profile)
                 self._recorder.attempt(task, len(tried), attempt, None, confirms=False)
                 return len(tried)
-        finally:
-            with self._recording:
-                self._under_way[task.id] -= 1
 
     def _evaluation(
         self, task: Task, candidate: Candidate, timed: bool, tried: Sequence[Attempt]
@@ -308,87 +198,16 @@ class ExternalRun:
         to_beat = speedup_of(best_of(tried), expected_speedups(tried))
         return self.pool.evaluate(task, candidate, replace(SEARCHED if known else first, to_beat=to_beat))
 
-    def _confirmed(self, task: Task, candidate: Candidate) -> Attempt:
-        """Return the confirmation of a file, of which there is one: the best of several would be too good."""
-        for each in self.database.attempts(task.id):
-            if each.confirms and each.candidate.sha256 == candidate.sha256:
-                return Attempt(each.candidate, each.evaluation, each.profile)
-        baselines = self.config.evaluation.compared_with
-        evaluation = self.pool.evaluate(task, candidate, Measurement(baselines))
-        attempt = Attempt(candidate, evaluation, self.pool.profile(task, candidate, evaluation))
-        with self._recording:
-            self._recorder.attempt(task, len(self.tried(task)), attempt, None, confirms=True)
-        return attempt
 
-    def _require(self, task: Task) -> None:
-        """Check that a file of a task may be evaluated now. Raises BudgetSpent."""
-        left, seconds = self._evaluations_left(task), self._seconds_left(task)
-        if left is not None and left < 1:
-            raise BudgetSpent("the evaluations of this task are used up; submit confirms the best file")
-        if seconds is not None and seconds <= 0:
-            raise BudgetSpent("the time for this task is over; submit confirms the best file")
-
-    def _evaluations_left(self, task: Task) -> int | None:
-        """Return how many evaluations may begin; one of a task is kept for its winner."""
-        limits, had = self.config.budget, self.database.evaluations()
-        under_way = dict(self._under_way)
-        found = []
-        if limits.max_evaluations_per_task is not None:
-            own = had.get(task.id, 0) + under_way.get(task.id, 0)
-            found.append(limits.max_evaluations_per_task - own - 1)
-        if limits.max_evaluations is not None:
-            found.append(limits.max_evaluations - sum(had.values()) - sum(under_way.values()) - 1)
-        return max(0, min(found)) if found else None
-
-    def _seconds_left(self, task: Task) -> float | None:
-        limits, found = self.config.budget, []
-        if limits.max_minutes_per_task is not None:
-            found.append(60 * limits.max_minutes_per_task - self.database.seconds(task.id))
-        if limits.max_minutes is not None:
-            began = datetime.fromisoformat(self.database.run.started)
-            found.append(60 * limits.max_minutes - (datetime.now(UTC) - began).total_seconds())
-        return min(found, default=None)
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Hold the folder, for which other processes that evaluate in it are waited for."""
-        with self._holding:
-            if self._holders == 0:
-                self._wait_for_folder()
-            self._holders += 1
-        try:
-            yield
-        finally:
-            with self._holding:
-                self._holders -= 1
-                if self._holders == 0:
-                    self.folder.close()
-
-    def _wait_for_folder(self) -> None:
-        said = False
-        while True:
-            try:
-                return self.folder.acquire()
-            except FolderInUseError as error:
-                if not said:
-                    self._say(f"waiting: {error.message}")
-                said = True
-                time.sleep(_LOOK_S)
-
-
-def _pool(config: RunConfig, evaluator: LocalEvaluator) -> ProfilingPool:
-    return ProfilingPool(evaluator, config.execution.workers, config.evaluation.profilers)
-
-
-def _history(database: RunDatabase, task: str) -> TaskHistory:
+def history_of(database: RunDatabase, task: str) -> TaskHistory:
     recorded = [each for each in database.attempts(task) if not each.confirms]
     tried = searched(recorded)
-    files = (_result(database, task, number, tried, each.id) for number, each in enumerate(recorded))
+    files = (file_result(database, task, number, tried, each.id) for number, each in enumerate(recorded))
     table = tried_table(tried) or "No file was evaluated yet."
     return TaskHistory(task=task, files=tuple(files), best=best_number(tried), said=table)
 
 
-def _result(
+def file_result(
     database: RunDatabase,
     task: str,
     number: int,
@@ -424,7 +243,7 @@ def _result(
     )
 
 
-def _candidate(source: str, author: str, idea: str) -> Candidate:
+def candidate_of(source: str, author: str, idea: str) -> Candidate:
     """Return the candidate of a file. Raises UsageError if it is none."""
     if len(source) > MOST_CHARACTERS:
         raise UsageError(f"the file has {len(source)} characters", f"{MOST_CHARACTERS} are allowed")

@@ -30,7 +30,7 @@ from kernelwright.agent.tool.records import (
     TaskDescription,
     TaskHistory,
 )
-from kernelwright.agent.tool.run import MOST_CHARACTERS, ExternalRun
+from kernelwright.agent.tool.referee_tools import MOST_CHARACTERS, RefereeTools
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.store.encoding import kernelwright_version
@@ -64,13 +64,13 @@ Wait = Annotated[
 class ServedRun:
     """The run of a server, opened once and by whoever asks first."""
 
-    open: Callable[[Callable[[str], None]], AbstractContextManager[ExternalRun]]
+    open: Callable[[Callable[[str], None]], AbstractContextManager[RefereeTools]]
     _stack: ExitStack = field(default_factory=ExitStack)
-    _run: ExternalRun | None = None
+    _run: RefereeTools | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     now: str = "starting"  # what goes on, in words
 
-    def run(self) -> ExternalRun:
+    def run(self) -> RefereeTools:
         with self._lock:
             if self._run is None:
                 self.now = "starting the evaluator"
@@ -81,7 +81,7 @@ class ServedRun:
         self.now = line
 
     @property
-    def opened(self) -> ExternalRun | None:
+    def opened(self) -> RefereeTools | None:
         """The run, if anybody has asked for it yet."""
         return self._run
 
@@ -89,7 +89,7 @@ class ServedRun:
         """End what is under way, and close the run."""
         if self._run is not None:
             with suppress(Exception):
-                self._run.pool.abort()
+                self._run.abort()
         self._stack.close()
 
 
@@ -226,7 +226,7 @@ class Tools:
     ) -> Annotated[CallToolResult, TaskHistory]:
         """List all files with their results; with a `number`, also give the text of that file."""
 
-        def read(run: ExternalRun) -> TaskHistory:
+        def read(run: RefereeTools) -> TaskHistory:
             found = run.history(run.task(task))
             if number is None:
                 return found
@@ -237,9 +237,9 @@ class Tools:
         found = await self._done(ctx, read)
         return _answer(found, found.said)
 
-    def close(self) -> None:
-        """End what is under way."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+    def close(self, wait: bool = False) -> None:
+        """End what is under way, or `wait` for what was begun; what was not begun is left."""
+        self._executor.shutdown(wait=wait, cancel_futures=True)
         self.served.close()
 
     async def _evaluate(
@@ -255,7 +255,7 @@ class Tools:
         text, author = self._text(path, source), _author(ctx)
         name = "measure" if timed else "check"
 
-        def evaluate(run: ExternalRun) -> FileResult:
+        def evaluate(run: RefereeTools) -> FileResult:
             return run.evaluate(run.task(task), text, timed=timed, author=author, idea=idea)
 
         return await self._waited(ctx, self._begin(name, evaluate), wait_s)
@@ -281,7 +281,7 @@ class Tools:
         except UnicodeDecodeError:
             raise ToolError(f"{path} is not UTF-8 text") from None
 
-    def _begin(self, name: str, do: Callable[[ExternalRun], FileResult]) -> str:
+    def _begin(self, name: str, do: Callable[[RefereeTools], FileResult]) -> str:
         future = self._executor.submit(lambda: do(self.served.run()))
         ticket = uuid.uuid4().hex[:8]
         self._tickets[ticket] = found = Ticket(name, future)
@@ -310,7 +310,7 @@ class Tools:
             said = f"{result.said}\nEvaluation {result.evaluation}.{f' Budget: {left}.' if left else ''}"
         return _answer(answer, said)
 
-    async def _done(self, ctx: Context, do: Callable[[ExternalRun], T]) -> T:
+    async def _done(self, ctx: Context, do: Callable[[RefereeTools], T]) -> T:
         """Return what `do` returns of the run, however long it takes."""
         future = self._executor.submit(lambda: do(self.served.run()))
         found = await self._finished(ctx, future, None, "working")

@@ -1,7 +1,12 @@
 """Transports of the MCP server: standard input and output, and streamable HTTP with a bearer token."""
 
 import hmac
+import socket
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import anyio
 import uvicorn
@@ -11,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+_LOCAL = "127.0.0.1"
 _GRACE_S = 5  # for open streams, when the server is stopped
 
 
@@ -21,19 +27,42 @@ def serve_stdio(server: MCPServer) -> None:
 
 def serve_http(server: MCPServer, host: str, port: int, token: str | None) -> None:
     """Serve clients at http://HOST:PORT/mcp until interrupted."""
-    app: ASGIApp = server.streamable_http_app(host=host, transport_security=_security(host, port, token))
-    if token is not None:
-        app = BearerToken(app, token)
-    config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S
-    )
-    http = uvicorn.Server(config)
+    http = _http(server, host, port, token)
 
     async def serve() -> None:
         print(f"Serving at http://{host}:{port}/mcp", file=sys.stderr, flush=True)
         await http.serve()
 
     anyio.run(serve)
+
+
+@contextmanager
+def served_here(server: MCPServer, token: str) -> Iterator[str]:
+    """Serve clients on this machine, from a thread, at the address that is yielded."""
+    with socket.socket() as listening:
+        listening.bind((_LOCAL, 0))
+        port = listening.getsockname()[1]
+        http = _http(server, _LOCAL, port, token)
+        thread = threading.Thread(
+            target=anyio.run, args=(http.serve, [listening]), name="mcp-server", daemon=True
+        )
+        thread.start()
+        try:
+            while not http.started and thread.is_alive():
+                time.sleep(0.01)
+            yield f"http://{_LOCAL}:{port}/mcp"
+        finally:
+            http.should_exit = http.force_exit = True
+            thread.join()
+
+
+def _http(server: MCPServer, host: str, port: int, token: str | None) -> uvicorn.Server:
+    app: ASGIApp = server.streamable_http_app(host=host, transport_security=_security(host, port, token))
+    if token is not None:
+        app = BearerToken(app, token)
+    return uvicorn.Server(
+        uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
+    )
 
 
 def _security(host: str, port: int, token: str | None) -> TransportSecuritySettings:

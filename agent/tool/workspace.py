@@ -5,7 +5,7 @@
     AGENTS.md                             the task, the rules, the machine, the loop
     .claude/skills/kernelwright/SKILL.md  the loop and its traps, for agents that load skills
     .mcp.json                             the MCP server, for clients that read it
-    .kernelwright.toml                    where the run is, that `check`, `measure` and `submit` go by
+    .kernelwright.toml                    where the run is, that the commands go by
 
 The run, with its database, is in another folder.
 """
@@ -31,11 +31,19 @@ _FIX = "make one with `kernelwright workspace TASK DIR`"
 
 
 @dataclass(frozen=True)
+class Server:
+    """The MCP server of a run that is under way: address, and bearer token."""
+
+    url: str
+    token: str
+
+
+@dataclass(frozen=True)
 class Workspace:
-    """`run`: the folder of the run; `task`: the id of the task in it."""
+    """`run`: the folder of the run, or the server of one; `task`: the id of the task in it."""
 
     path: Path
-    run: Path
+    run: Path | Server
     task: str
 
     @classmethod
@@ -52,7 +60,9 @@ class Workspace:
         mark = folder / MARK
         try:
             found = tomllib.loads(mark.read_text())
-            return cls(folder, Path(found["run"]), str(found["task"]))
+            served = "server" in found
+            run = Server(str(found["server"]), str(found["token"])) if served else Path(found["run"])
+            return cls(folder, run, str(found["task"]))
         except OSError as error:
             raise StorageError(f"{mark} cannot be read: {error.strerror}", _FIX) from None
         except (ValueError, KeyError, TypeError) as error:
@@ -64,14 +74,22 @@ class Workspace:
 
     def write(self, described: TaskDescription, kernel: str) -> None:
         """Write all files, except a kernel that is there already. Raises StorageError."""
-        command = {"command": sys.executable, "args": ["-m", "kernelwright", "mcp"]}
-        mark = f"run = {json.dumps(str(self.run))}\ntask = {json.dumps(self.task)}\n"
+        run = self.run
+        if isinstance(run, Server):
+            headers = {"Authorization": f"Bearer {run.token}"}
+            server: dict[str, object] = {"type": "http", "url": run.url, "headers": headers}
+            where = {"server": run.url, "token": run.token}
+        else:
+            server = {"command": sys.executable, "args": ["-m", "kernelwright", "mcp"]}
+            where = {"run": str(run)}
+        where["task"] = self.task
+        mark = "".join(f"{name} = {json.dumps(word)}\n" for name, word in where.items())
         texts = {
             "reference.py": described.reference.strip() + "\n",
             "AGENTS.md": _render("AGENTS.md.j2", described),
             "CLAUDE.md": "@AGENTS.md\n",
             ".claude/skills/kernelwright/SKILL.md": skill(),
-            ".mcp.json": json.dumps({"mcpServers": {"kernelwright": command}}, indent=2) + "\n",
+            ".mcp.json": json.dumps({"mcpServers": {"kernelwright": server}}, indent=2) + "\n",
             MARK: mark,
         }
         if not self.kernel.exists():
