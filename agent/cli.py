@@ -64,7 +64,8 @@ def execute(config: RunConfig, command: str) -> int:
                 models or nullcontext(),
             ):
                 progress.say(opening_line(config, config.endpoint.url, len(database.tasks()), folder.path))
-                done = Run(config, database, pool, models, learned, progress).execute()
+                workspaces = folder.path / "workspaces"
+                done = Run(config, database, pool, models, learned, progress, workspaces).execute()
         except KeyboardInterrupt:
             _say_how_to_go_on("Interrupted", folder)
             raise

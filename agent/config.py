@@ -9,6 +9,7 @@ import typer
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
+from kernelwright.agent.command.options import CommandOptions
 from kernelwright.agent.config_of_old_runs import upgraded
 from kernelwright.agent.llm.endpoint.prices import Price, Prices, read_prices
 from kernelwright.agent.llm.model import Endpoint, Sampling
@@ -99,10 +100,12 @@ class TaskOptions(Section):
         )
 
 
-class ModelOptions(Section):
+class ModelOptions(CommandOptions):
     """Authors of kernels and of advice, and how language models among them are asked."""
 
-    coder: Annotated[Literal["builtin", "llm"], typer.Option(help="Author of the kernels.")] = "builtin"
+    coder: Annotated[Literal["builtin", "llm", "command"], typer.Option(help="Author of the kernels.")] = (
+        "builtin"
+    )
     judge: Annotated[Literal["rules", "llm", "none"] | None, typer.Option(help="Adviser of the coder.")] = (
         None
     )
@@ -377,7 +380,11 @@ class RunConfig(Section):
             "selection": stored(cache_folder(), evaluation.device) if self.model.model is not None else None,
         }
         return self._learning_from(()).model_copy(
-            update={"evaluation": evaluation, "model": self.model.model_copy(update=model)}
+            update={
+                "evaluation": evaluation,
+                "model": self.model.model_copy(update=model),
+                "search": self.search.for_coder(self.model.coder),
+            }
         )
 
     def named_tasks(self) -> list[Task]:
@@ -448,15 +455,19 @@ class RunConfig(Section):
         model, hold = self.model, self.tuner.hold
         self.evaluation.check()
         self.execution.check()
-        if model.judge not in ((None, "llm", "none") if model.coder == "llm" else (None, "rules")):
+        judges = {"llm": (None, "llm", "none"), "builtin": (None, "rules"), "command": (None, "none")}
+        if model.judge not in judges[model.coder]:
             raise UsageError(
                 "the rules judge reads schedules that only the builtin coder writes, an llm judge code",
                 "give --coder llm with --judge llm or --judge none, or neither",
             )
         if model.coder == "builtin" and model.seed not in _SEEDS:
-            raise UsageError("--seed FILE.py is for a model to beat", "give --coder llm and --model, too")
+            raise UsageError(
+                "--seed FILE.py is for a model to beat", "give --coder llm and --model, or --coder command"
+            )
         if (model.coder == "llm") != (model.model is not None):
             raise UsageError("--coder llm and --model belong together", "give both, or neither")
+        model.check_command(model.coder)
         on_cpu = self.evaluation.device == "cpu"
         self.search.check(model.coder, model.language, self.timed)
         knobs = [*GRAPH_KNOBS, *KERNEL_KNOBS]

@@ -15,6 +15,7 @@ from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.run import Run
 from kernelwright.agent.spending.budget import BudgetSpent
+from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task
@@ -30,6 +31,8 @@ def replay(path: Path, out: Path, as_json: bool) -> int:
     """
     with ExitStack() as stack:
         recorded = stack.enter_context(RunDatabase.open(path, read_only=True))
+        if RunConfig.recorded(recorded).model.coder == "command":
+            raise UsageError(f"{path} is a run of a command, which cannot be repeated", "see its report")
         folder = stack.enter_context(RunFolder.create(out))
         evaluator = stack.enter_context(Referee.start(cache=cache_folder()))
         database = stack.enter_context(

@@ -14,7 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from pathlib import Path
 
+from kernelwright.agent.command.loop import CommandLoop
 from kernelwright.agent.config import MODEL_TASKS, RunConfig
 from kernelwright.agent.conversation_loop import ConversationLoop
 from kernelwright.agent.display.progress import RunProgress
@@ -69,8 +71,9 @@ class Run:
         models: ModelSession | None = None,
         learned: Sequence[Effect] = (),
         progress: RunProgress | None = None,
+        workspaces: Path = Path("workspaces"),
     ) -> None:
-        """`learned`: effects that other runs have measured."""
+        """`learned`: effects that other runs have measured; `workspaces`: folder of those of a command."""
         self.config, self.database, self.pool, self.models = config, database, pool, models
         self.progress = progress or RunProgress()
         self.stopped = threading.Event()
@@ -103,14 +106,27 @@ class Run:
         self.seed = self._seed(builtin)
         writers = self._writers(memory)
         search = self._search(memory, tuple(writers))
-        loop = self._conversations(models, memory) if models and isinstance(search, Agent) else TaskLoop
+        recorder = DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory)
+        loop: Callable[..., TaskLoop] = TaskLoop
+        if config.model.coder == "command":
+            loop = partial(
+                CommandLoop,
+                config=config,
+                database=database,
+                pool=pool,
+                workspaces=workspaces,
+                stopped=self.stopped,
+                say=self.progress.say,
+            )
+        elif models and isinstance(search, Agent):
+            loop = self._conversations(models, memory)
         self.loop = loop(
             coders={"": next(iter(writers.values()), builtin), **writers, "builtin": builtin},
             search=search,
             evaluator=pool,
             evaluations=self.evaluations,
             baselines=config.evaluation.compared_with,
-            recorder=DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory),
+            recorder=recorder,
             out_of_time=self._no_more_rounds,
             estimates=expected_speedups,
             repairs=Repairs(next(iter(writers.values())), config.model.repairs) if writers else None,
@@ -247,6 +263,11 @@ class Run:
             shares.append(self.evaluations.total / limits.evaluations)
         return min(1.0, max(shares))
 
+    @property
+    def _costs_nothing(self) -> bool:
+        """True if the builtin coder is alone; a model, or what a command asks, is paid for."""
+        return self.config.model.coder == "builtin"
+
     def _not_begun(self, task: Task, tried: Sequence[Attempt]) -> str | None:
         """Return why a task is not begun; of one that was, the winner may still be measured."""
         if tried:
@@ -264,7 +285,7 @@ class Run:
         Of several sizes only the first is known, and there may be more to gain at another.
         """
         config = self.config
-        if self.models is None or config.search.all_tasks or not config.timed or task.workload:
+        if self._costs_nothing or config.search.all_tasks or not config.timed or task.workload:
             return None
         share = eager_share(tried)
         if share is None and not len(rounds_of(tried)):  # nor does a seed tell
@@ -295,7 +316,7 @@ class Run:
             breadth_first=(limits.usd, limits.tokens, limits.evaluations) != (None, None, None),
             workers=self.workers,
             interrupted=interrupted(self.database.llm_calls(), rounds),
-            free_author="builtin" if self.models is not None else None,
+            free_author=None if self._costs_nothing else "builtin",
         )
 
     def _used(self, task: str) -> float:
@@ -362,14 +383,14 @@ class Run:
 
     def _seed(self, builtin: Coder) -> SeedSource | None:
         model = self.config.model
-        if self.models is None or model.seed == "none":
+        if self._costs_nothing or model.seed == "none":
             return None
         usual = BuiltinSeed(builtin)
         return usual if model.seed == "builtin" else FileSeed(model.seed_source, of_parts=usual)
 
     def _first_measurement(self) -> Measurement:
         """Return the first measurement of a task; where a model writes, it is told more of the task by it."""
-        if self.models is None:
+        if self._costs_nothing:
             return SEARCHED
         asked = set(self.config.evaluation.compared_with)
         known = tuple(name for name in ("eager", "compile") if name == "eager" or name in asked)

@@ -77,7 +77,7 @@ class ShownProgress(RunProgress):
 def opening_line(config: RunConfig, url: str | None, tasks: int, folder: Path) -> str:
     """Return the line that a run begins with: who writes, what is worked on, what may be spent, where."""
     model, options, limits = config.model, config.search, config.budget.run
-    who = "builtin coder"
+    who = model.program if model.coder == "command" else "builtin coder"
     if model.model is not None:
         parts = urlsplit(url or "https://api.openai.com")
         host = f"{parts.hostname}:{parts.port}" if parts.port is not None else str(parts.hostname)

@@ -27,7 +27,7 @@ class Agent(RegisteredSearch):
     """
 
     name: ClassVar[str] = "agent"
-    works_with: ClassVar[frozenset[str]] = frozenset({"llm"})
+    works_with: ClassVar[frozenset[str]] = frozenset({"llm", "command"})
 
     rules: StopRules
     turns: int

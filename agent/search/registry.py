@@ -1,6 +1,6 @@
 """The searches that `--search` can name, and the options of all of them."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
 
@@ -24,6 +24,11 @@ class _Choice(Section):
 
 class SearchOptions(AgentOptions, EvolveOptions, BeamOptions, RefineOptions, _Choice):
     """Options of all searches; each reads its own."""
+
+    def for_coder(self, coder: str) -> Self:
+        """Return these options with the only search there is for a coder, unless one is named."""
+        named = "search" in self.model_fields_set or coder != "command"
+        return self if named else self.model_copy(update={"search": Agent.name})
 
     def begin(self, team: Team) -> Search:
         return _BY_NAME[self.search].begin(self, team)

@@ -52,7 +52,7 @@ def served_here(server: MCPServer, token: str) -> Iterator[str]:
                 time.sleep(0.01)
             yield f"http://{_LOCAL}:{port}/mcp"
         finally:
-            http.should_exit = http.force_exit = True
+            http.should_exit = True
             thread.join()
 
 

@@ -26,6 +26,7 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.results.store.folder import write_atomically
 
 MARK = ".kernelwright.toml"
+MCP = ".mcp.json"
 KERNEL = "kernel.py"
 _FIX = "make one with `kernelwright workspace TASK DIR`"
 
@@ -86,10 +87,10 @@ class Workspace:
         mark = "".join(f"{name} = {json.dumps(word)}\n" for name, word in where.items())
         texts = {
             "reference.py": described.reference.strip() + "\n",
-            "AGENTS.md": _render("AGENTS.md.j2", described),
+            "AGENTS.md": _render("AGENTS.md.j2", described, isinstance(run, Server)),
             "CLAUDE.md": "@AGENTS.md\n",
             ".claude/skills/kernelwright/SKILL.md": skill(),
-            ".mcp.json": json.dumps({"mcpServers": {"kernelwright": server}}, indent=2) + "\n",
+            MCP: json.dumps({"mcpServers": {"kernelwright": server}}, indent=2) + "\n",
             MARK: mark,
         }
         if not self.kernel.exists():
@@ -108,8 +109,8 @@ def skill() -> str:
     return (files("kernelwright.agent.tool") / "templates" / "SKILL.md").read_text()
 
 
-def _render(name: str, described: TaskDescription) -> str:
-    return _environment().get_template(name).render(found=described)
+def _render(name: str, described: TaskDescription, served: bool) -> str:
+    return _environment().get_template(name).render(found=described, served=served)
 
 
 @cache

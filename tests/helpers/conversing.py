@@ -52,6 +52,8 @@ def file(says: float | str) -> str:
 class Pool:
     """Believes a file, after `seconds`, and writes into `log` what it has evaluated."""
 
+    slots = 1
+
     def __init__(self, seconds: float = 0.0, log: Path | None = None) -> None:
         self.target, self.seconds, self.timing_lock, self.log = TARGET, seconds, TimingLock(), log
         self.evaluated: list[str] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.evaluator.processes.worker_handle import remove
 
-_PREFIX = "kernelwright-scratch-"
+PREFIX = "kernelwright-scratch-"
 _OLD_S = 60.0  # a younger folder's referee may not have locked it yet
 
 
@@ -22,7 +22,7 @@ class ScratchFolder:
         """Raise StorageError where no temporary folder can be written."""
         try:
             sweep(Path(tempfile.gettempdir()))
-            self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
             self.path.chmod(0o711)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,7 +44,7 @@ def sweep(parent: Path) -> None:
 
 
 def _unlocked(parent: Path) -> Iterator[Path]:
-    for folder in parent.glob(f"{_PREFIX}*"):
+    for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another's, or another referee was faster
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

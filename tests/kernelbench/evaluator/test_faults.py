@@ -190,7 +190,7 @@ def test_a_killed_judge_s_scratch_folder_is_swept_up_and_a_living_one_s_is_not(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as judge:
         assert judge.stdout is not None
         left = old(Path(judge.stdout.readline().strip()))
-        young = tmp_path / f"{scratch._PREFIX}1-young"
+        young = tmp_path / f"{scratch.PREFIX}1-young"
         young.mkdir()
         another = old(tmp_path)
         own = scratch.ScratchFolder()
@@ -213,7 +213,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "file").write_text("dear")
     old(elsewhere)
-    (tmp_path / f"{scratch._PREFIX}1-link").symlink_to(elsewhere)
+    (tmp_path / f"{scratch.PREFIX}1-link").symlink_to(elsewhere)
     scratch.sweep(tmp_path)
     assert (elsewhere / "file").read_text() == "dear"
 
@@ -252,7 +252,7 @@ def test_sigterm_ends_an_evaluation_as_ctrl_c_does(tmp_path: Path) -> None:
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         deadline = time.monotonic() + 200
-        while not list((tmp_path / "tmp").glob(f"{scratch._PREFIX}*/builder-*/candidate.py")):
+        while not list((tmp_path / "tmp").glob(f"{scratch.PREFIX}*/builder-*/candidate.py")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         children = descendants(process.pid)

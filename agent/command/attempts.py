@@ -1,0 +1,202 @@
+"""Attempts of a coding agent at a task, each in a git worktree of its own.
+
+RUN/workspaces/TASK/start           the workspace as it was made, on the branch `main`
+RUN/workspaces/TASK/attempt-1       the worktree of an attempt, on a branch of the same name
+RUN/workspaces/TASK/attempt-1.log   what its command printed
+RUN/workspaces/TASK/attempts.json   how the attempts ended; one that is not there goes on
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pydantic import TypeAdapter, ValidationError
+
+from kernelwright.agent.command.confinement import Confinement
+from kernelwright.agent.tool.records import TaskDescription
+from kernelwright.agent.tool.workspace import MARK, MCP, Server, Workspace
+from kernelwright.kernelbench.errors import InfrastructureError, StorageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.results.store.folder import write_atomically
+
+PROMPT = (
+    "Read AGENTS.md and do what it says: make kernel.py as fast as you can, and right, with `kernelwright "
+    "check`, `kernelwright measure --profile` and `kernelwright submit`. Nobody can answer questions."
+)
+_MOST_LOG = 64 << 20  # bytes; what comes after is dropped
+_POLL_S = 0.2
+_GRACE_S = 10.0  # between the request to end and the end
+_CANNOT_RUN = (126, 127)  # exit status of a shell that does not find a command, or may not run it
+_GIT = (
+    "git", "-c", "user.name=kernelwright", "-c", "user.email=kernelwright@localhost",
+    "-c", "commit.gpgsign=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*",
+)  # fmt: skip
+
+
+class EndedAttempt(Record):
+    """How an attempt ended. `exit_status` is that of its command; `why` is empty if that ended by itself."""
+
+    number: int
+    seconds: float
+    exit_status: int | None
+    why: str = ""
+    files: int  # that it had evaluated
+
+
+_ENDED = TypeAdapter[tuple[EndedAttempt, ...]](tuple[EndedAttempt, ...])
+
+
+@dataclass(frozen=True)
+class TaskAttempts:
+    """The attempts at one task. `folder`: RUN/workspaces/TASK, as an absolute path."""
+
+    folder: Path
+    task: str
+    confinement: Confinement
+
+    def ended(self) -> tuple[EndedAttempt, ...]:
+        """Return the attempts that have ended, in order. Raises StorageError."""
+        path = self._record
+        if not path.exists():
+            return ()
+        try:
+            return _ENDED.validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            first = str(error).splitlines()[0]
+            raise StorageError(
+                f"{path} cannot be read: {first}", "delete it to begin the attempts again"
+            ) from None
+
+    def record(self, attempt: EndedAttempt) -> None:
+        text = _ENDED.dump_json((*self.ended(), attempt), indent=1).decode()
+        write_atomically(self._record, text + "\n")
+
+    def opened(self, number: int, described: TaskDescription, kernel: str, server: Server) -> Workspace:
+        """Return the workspace of an attempt, made or as a killed run has left it.
+
+        `kernel`: the file to begin with. Raises StorageError.
+        """
+        start, place = self.folder / "start", self.folder / f"attempt-{number}"
+        try:
+            if not (start / ".git").exists():
+                shutil.rmtree(start, ignore_errors=True)
+                Workspace(start, server, self.task).write(described, kernel)
+                self._git(start, "init", "-q")
+                self._git(start, "symbolic-ref", "HEAD", "refs/heads/main")
+                (start / ".git" / "info").mkdir(exist_ok=True)
+                (start / ".git" / "info" / "exclude").write_text(f"{MARK}\n{MCP}\n")
+                self._commit(start, "The task, and a kernel to start from")
+                (start / MARK).unlink()
+                (start / MCP).unlink()
+            workspace = Workspace(place, server, self.task)
+            if not (place / MARK).exists():
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir()
+                self._git(start, "worktree", "prune")
+                self._git(start, "worktree", "add", "-q", "-f", "-B", place.name, str(place), "main")
+                workspace.kernel.unlink(missing_ok=True)
+                workspace.write(described, kernel)
+                self._commit(place, f"Start of attempt {number}")
+            else:
+                workspace.write(described, kernel)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder} cannot be written ({error.strerror or error})", "free some space"
+            ) from error
+        return workspace
+
+    def run(
+        self, workspace: Workspace, command: str, limit_s: float, reason_to_stop: Callable[[], str | None]
+    ) -> tuple[int | None, str]:
+        """Run a command in a workspace to its end, or until there is a reason to stop it.
+
+        Returns its exit status and the reason. Raises InfrastructureError if it cannot be run at all.
+        """
+        place = workspace.path
+        log = place.with_name(f"{place.name}.log")
+        words = self.confinement.words([self.folder / "start", place])
+        shell = command.replace("{prompt}", shlex.quote(PROMPT))
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"}
+        process = subprocess.Popen(
+            [*words, "sh", "-c", shell],
+            cwd=place,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        copying = threading.Thread(target=_copy, args=(process.stdout, log), daemon=True)
+        copying.start()
+        reason, ends = "", time.monotonic() + limit_s
+        try:
+            while process.poll() is None:
+                over = f"{limit_s / 60:g} minutes are over" if time.monotonic() > ends else None
+                if (found := over or reason_to_stop()) is not None:
+                    reason = found
+                    break
+                time.sleep(_POLL_S)
+        finally:
+            _end(process)
+            copying.join(_GRACE_S)
+        if not reason and process.returncode in _CANNOT_RUN:
+            raise InfrastructureError(
+                f"--command cannot be run: {_last_line(log)}", "see whether it is installed"
+            )
+        return process.returncode, reason
+
+    def close(self, workspace: Workspace, said: str) -> None:
+        """Commit what an attempt has left; what cannot be committed stays as it is."""
+        with suppress(StorageError):
+            self._commit(workspace.path, said)
+
+    def _commit(self, place: Path, said: str) -> None:
+        self._git(place, "add", "-A")
+        self._git(place, "commit", "-q", "--allow-empty", "-m", said)
+
+    def _git(self, place: Path, *words: str) -> None:
+        """Run git where an agent may have written its settings: confined as the agent is."""
+        before = self.confinement.words([each for each in self.folder.iterdir() if each.is_dir()])
+        done = subprocess.run(
+            [*before, *_GIT, *words], cwd=place, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise StorageError(f"git {words[0]} fails in {place}: {last}", "see whether git works there")
+
+    @property
+    def _record(self) -> Path:
+        return self.folder / "attempts.json"
+
+
+def _copy(source: IO[bytes], log: Path) -> None:
+    """Append what a command prints to a file, as far as there is room."""
+    with source, log.open("ab", buffering=0) as file:
+        while piece := source.read1(1 << 16):  # type: ignore[attr-defined]
+            if file.tell() < _MOST_LOG:
+                file.write(piece)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command and all that is left of its session."""
+    for sent, grace in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sent)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it prints nothing"

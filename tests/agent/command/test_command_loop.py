@@ -1,0 +1,159 @@
+"""Runs of a command-line agent: worktrees, budgets, what is recorded, what it cannot reach."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwright.agent.command import confinement
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import TaskState
+from tests.helpers.command_runs import Said, execute, writing
+from tests.helpers.conversing import TASK, Pool, file
+
+confined = pytest.mark.skipif(
+    not confinement.works(), reason="bubblewrap is not installed or may not be used"
+)
+CALL = "kernelwright"
+
+
+def ended(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "workspaces" / TASK.slug / "attempts.json").read_text())
+
+
+def place(folder: Path, number: int = 1) -> Path:
+    return folder / "workspaces" / TASK.slug / f"attempt-{number}"
+
+
+def log(folder: Path, number: int = 1) -> str:
+    return place(folder, number).with_suffix(".log").read_text()
+
+
+def authors(folder: Path) -> list[str]:
+    with RunDatabase.open(folder, read_only=True) as database:
+        return [each.candidate.author for each in database.attempts(TASK.id) if not each.confirms]
+
+
+def reason(folder: Path) -> str:
+    with RunDatabase.open(folder, read_only=True) as database:
+        [entry] = database.tasks()
+        assert entry.state is TaskState.done
+        return entry.stop_reason or ""
+
+
+def test_what_is_left_in_the_kernel_file_is_measured_and_confirmed(tmp_path: Path) -> None:
+    pool = Pool()
+    assert execute(tmp_path, pool, writing(1.5))
+    assert pool.evaluated == ["measure speedup = 1.5", "confirm speedup = 1.5"]
+    assert authors(tmp_path) == ["command:cat/1"]
+    [attempt] = ended(tmp_path)
+    assert {**attempt, "seconds": 0} == {"number": 1, "seconds": 0, "exit_status": 0, "why": "", "files": 1}
+    assert reason(tmp_path) == "1 attempt"
+
+
+def test_every_attempt_has_a_worktree_that_begins_with_the_best_file(tmp_path: Path) -> None:
+    command = f"if grep -q 1.5 kernel.py; then {writing(1.2)}\nelse {writing(1.5)}\nfi"
+    assert execute(tmp_path, Pool(), command, attempts=3)
+    kernels = [(place(tmp_path, number) / "kernel.py").read_text() for number in (1, 2, 3)]
+    assert kernels == [file(1.5), file(1.2), file(1.2)]
+    assert authors(tmp_path) == ["command:if/1", "command:if/2"]  # the third file was known
+    logged = subprocess.run(
+        ["git", "log", "--format=%s", "attempt-2"], cwd=place(tmp_path), capture_output=True, text=True
+    ).stdout.splitlines()
+    assert logged == [
+        "End of attempt 2: 1 files, exit status 0",
+        "Start of attempt 2",
+        "The task, and a kernel to start from",
+    ]
+    shown = subprocess.run(
+        ["git", "show", "attempt-2~1:kernel.py"], cwd=place(tmp_path), capture_output=True, text=True
+    ).stdout
+    assert shown == file(1.5)
+    tracked = subprocess.run(["git", "ls-files"], cwd=place(tmp_path), capture_output=True, text=True).stdout
+    assert ".kernelwright.toml" not in tracked and ".mcp.json" not in tracked
+
+
+def test_a_file_of_no_kernels_is_not_measured_and_that_is_said(tmp_path: Path) -> None:
+    said = Said()
+    assert execute(tmp_path, Pool(), "rm kernel.py", said)
+    assert any("kernel.py was not measured" in line for line in said.lines)
+
+
+def test_a_command_that_is_not_there_is_no_attempt(tmp_path: Path) -> None:
+    said = Said()
+    assert not execute(tmp_path, Pool(), "no-such-agent --now", said)
+    assert any("--command cannot be run" in line and "no-such-agent" in line for line in said.lines)
+    assert not (tmp_path / "workspaces" / TASK.slug / "attempts.json").exists()
+
+
+def test_the_minutes_of_an_attempt_end_it_with_all_its_processes(tmp_path: Path) -> None:
+    mark = tmp_path / "beating"
+    loop = f"(while true; do date +%s%N > {mark}; sleep 0.05; done) & {writing(1.5)}\nsleep 100"
+    assert execute(tmp_path, Pool(), loop, attempt_minutes=3 / 60)
+    [attempt] = ended(tmp_path)
+    assert attempt["why"] == "0.05 minutes are over" and attempt["files"] == 1 and attempt["seconds"] < 60
+    before = mark.read_text() if mark.exists() else ""
+    subprocess.run(["sleep", "0.3"], check=True)
+    assert (mark.read_text() if mark.exists() else "") == before
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_workspace_ask_the_run(tmp_path: Path) -> None:
+    command = "\n".join(
+        [
+            writing("element 3 is off"),
+            f"{CALL} check; echo STATUS $?",
+            writing(1.5),
+            f"{CALL} check && {CALL} measure --idea tiling; echo STATUS $?",
+            writing(1.7, "other.py"),
+            f"{CALL} measure other.py --json",
+            f"{CALL} history",
+            f"{CALL} submit; echo STATUS $?",
+            writing(1.7),
+        ]
+    )
+    pool = Pool()
+    assert execute(tmp_path, pool, command)
+    text = log(tmp_path)
+    assert pool.evaluated == [
+        "check wrong = 'element 3 is off'",
+        "check speedup = 1.5",
+        "measure speedup = 1.5",
+        "measure speedup = 1.7",
+        "confirm speedup = 1.7",
+    ], text
+    assert text.count("STATUS 1") == 1 and text.count("STATUS 0") == 2, text
+    assert "element 3 is off" in text and '"number":3' in text
+    assert "Submitted: it is confirmed when this attempt has ended." in text
+    assert "Budget: 8 timed files left." in text
+    assert len(authors(tmp_path)) == 4
+
+
+@pytest.mark.slow
+def test_the_budget_of_the_run_is_that_of_the_command(tmp_path: Path) -> None:
+    lines = [f"{writing(1 + n / 10)}{CALL} measure; echo STATUS $?" for n in range(4)]
+    pool = Pool()
+    assert execute(tmp_path, pool, "\n".join(lines), max_evaluations_per_task=3)
+    assert pool.evaluated == ["measure speedup = 1.0", "measure speedup = 1.1", "confirm speedup = 1.1"]
+    assert "error: the task ends: 3 evaluations are spent on this task" in log(tmp_path)
+    assert log(tmp_path).count("STATUS 2") == 2
+
+
+@confined
+def test_the_run_and_other_processes_are_hidden_from_the_command(tmp_path: Path) -> None:
+    command = "\n".join(
+        [
+            f"ls {tmp_path}; ls {tmp_path}/workspaces/{TASK.slug}",
+            f"echo spoiled > {tmp_path}/run.db; echo spoiled > {tmp_path}/workspaces/{TASK.slug}/attempts.json",
+            "ls /proc | grep -c '^[0-9]'",
+            f"touch {confinement.__file__} && echo WROTE",
+            "kill -9 -1",
+        ]
+    )
+    assert execute(tmp_path, Pool(), f"{writing(1.5)}{command}")
+    text = log(tmp_path)
+    assert "run.db" not in text.replace("run.db:", "") and "WROTE" not in text
+    assert int(next(line for line in text.splitlines() if line.isdigit())) < 10
+    assert authors(tmp_path) == ["command:cat/1"] and len(ended(tmp_path)) == 1
