@@ -106,16 +106,12 @@ class ModelOptions(CommandOptions):
     coder: Annotated[Literal["builtin", "llm", "command"], typer.Option(help="Author of the kernels.")] = (
         "builtin"
     )
-    judge: Annotated[Literal["rules", "llm", "none"] | None, typer.Option(help="Adviser of the coder.")] = (
-        None
+    judge: Annotated[Literal["rules", "llm", "none"] | None, typer.Option(help="Adviser.")] = None
+    seed: Annotated[str, typer.Option(metavar="SEED", help="Kernel to beat: builtin, none, or FILE.py.")] = (
+        "builtin"
     )
-    seed: Annotated[
-        str, typer.Option(metavar="SEED", help="Kernel to beat: builtin, none, or FILE.py with ModelNew.")
-    ] = "builtin"
     seed_source: str = ""  # of a file
-    repairs: Annotated[
-        int, Field(ge=0), typer.Option(help="Repairs of a file that does not build or run.")
-    ] = 3
+    repairs: Annotated[int, Field(ge=0), typer.Option(help="Repairs of a failed file.")] = 3
     parts: Annotated[
         Literal["auto", "none"],
         typer.Option(hidden=True, help="Search expensive submodules of large tasks by themselves, or not."),

@@ -45,7 +45,7 @@ SURFACE = {
     "profile": {"task", "candidate", "--target", "--input", "--init", "--set", "--precision", "--simulate", "--roofline", "--kernelbench-dir", "--json"},
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
-        "tasks", "--input", "--init", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
+        "tasks", "--input", "--init", "--suite", "--coder", "--command", "--attempts", "--attempt-minutes", "--judge", "--model", "--judge-model", "--language", "--temperature",
         "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--seed", "--repairs", "--parts",
         "--max-usd", "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",

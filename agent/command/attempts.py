@@ -44,7 +44,7 @@ _GIT = (
 
 
 class EndedAttempt(Record):
-    """How an attempt ended. `exit_status` is that of its command; `why` is empty if that ended by itself."""
+    """End of an attempt. `exit_status` is that of its command; `why` is empty if that ended by itself."""
 
     number: int
     seconds: float

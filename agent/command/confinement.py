@@ -1,4 +1,4 @@
-"""What a coding agent may see and write while it works for a run, by bubblewrap (`bwrap`).
+"""View of the machine that a coding agent has while it works for a run, by bubblewrap (`bwrap`).
 
 It keeps its home folder, /tmp and the network, for its settings and its model. The run's folder with the
 database, the evaluator's scratch files and caches, other processes and the GPU are not there; kernelwright

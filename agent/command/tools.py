@@ -76,7 +76,7 @@ class AttemptTools(RefereeTools):
     @contextmanager
     def _counted(self, task: Task) -> Iterator[None]:
         if (reason := self._reason_to_end(self.tried(task))) is not None:
-            raise BudgetSpent(f"the task ends: {reason}; submit, and stop")
+            raise BudgetSpent(f"no more files: {reason} — submit, and stop")
         self._evaluations.begin(task.id)
         yield
 

@@ -2,8 +2,10 @@
 
     TOOLS      server.py (MCP: stdio, HTTP)        cli.py (workspace, check, measure, submit)
                      └───────────────┬──────────────────────┘
-    RUN                           run.py     what is asked, refused, evaluated, recorded, told
-                                     │
+    RUN                      referee_tools.py     what is asked, refused, evaluated, recorded, told
+                        ┌────────────┴────────────┐
+                     run.py: of its own       agent/command: under way, an agent at its task
+                        └────────────┬────────────┘
     EVALUATOR      ProfilingPool: sandboxed processes, the referee's clock, float64 references
 
 What the agent can reach is its own files, and the answers. Seeds, reference outputs and hidden sizes stay

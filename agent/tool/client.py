@@ -56,7 +56,7 @@ class RefereeClient:
         if result.is_error or result.structured_content is None:
             said = " ".join(each.text for each in result.content if isinstance(each, TextContent))
             what, _, remedy = said.partition(" — ")
-            raise UsageError(what, remedy or "change the file, or submit")
+            raise UsageError(what, remedy or "see AGENTS.md")
         return result.structured_content
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:

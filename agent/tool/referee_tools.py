@@ -1,4 +1,4 @@
-"""What a caller from outside may ask of the referee: describe, check, measure, profile, submit.
+"""Tools of the referee for callers from outside: describe, check, measure, profile, submit.
 
 Every file is recorded before its result is returned; one that was evaluated before is answered from the
 record. All methods may be called from many threads.

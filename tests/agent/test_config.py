@@ -160,7 +160,7 @@ def test_a_file_with_a_mistake_is_one_line_that_names_it(case: str, tmp_path: Pa
             {"search": "luck"},
             "invalid --search luck — choose refine, exhaustive, best-of-n, beam, evolve or agent",
         ),
-        ({"coder": "me"}, "invalid --coder me — choose builtin or llm"),
+        ({"coder": "me"}, "invalid --coder me — choose builtin, llm or command"),
         ({"precision": "int3"}, "invalid --precision int3 — choose task, fp32, tf32, fp16 or bf16"),
     ],
 )

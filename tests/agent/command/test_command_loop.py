@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ confined = pytest.mark.skipif(
     not confinement.works(), reason="bubblewrap is not installed or may not be used"
 )
 CALL = "kernelwright"
+ROOT = Path(__file__).parents[3]
 
 
 def ended(folder: Path) -> list[dict[str, Any]]:
@@ -137,8 +140,39 @@ def test_the_budget_of_the_run_is_that_of_the_command(tmp_path: Path) -> None:
     pool = Pool()
     assert execute(tmp_path, pool, "\n".join(lines), max_evaluations_per_task=3)
     assert pool.evaluated == ["measure speedup = 1.0", "measure speedup = 1.1", "confirm speedup = 1.1"]
-    assert "error: the task ends: 3 evaluations are spent on this task" in log(tmp_path)
+    assert (
+        "error: no more files: 3 evaluations are spent on this task, or kept for its winner — submit, and stop"
+        in log(tmp_path)
+    )
     assert log(tmp_path).count("STATUS 2") == 2
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on_in_the_same_worktree(tmp_path: Path) -> None:
+    command = "\n".join(
+        [
+            "if test -f notes; then echo AGAIN; exit; fi",
+            f"{writing(1.5)}{CALL} measure",
+            "touch notes",
+            "sleep 100",
+        ]
+    )
+    folder = tmp_path / "run"
+    folder.mkdir()
+    words = [sys.executable, "-m", "tests.helpers.command_runs", str(folder), command]
+    process = subprocess.Popen(words, cwd=ROOT)
+    notes = folder / "workspaces" / TASK.slug / "attempt-1" / "notes"
+    while not notes.exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    assert not (notes.parent.parent / "attempts.json").exists()
+    pool = Pool()
+    assert execute(folder, pool, command)
+    assert pool.evaluated == ["confirm speedup = 1.5"]
+    assert (folder / "evaluated").read_text() == "measure speedup = 1.5\n"
+    assert "AGAIN" in log(folder) and len(ended(folder)) == 1
 
 
 @confined
