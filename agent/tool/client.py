@@ -55,7 +55,7 @@ class RefereeClient:
             ) from error
         if result.is_error or result.structured_content is None:
             said = " ".join(each.text for each in result.content if isinstance(each, TextContent))
-            what, _, remedy = said.partition(" — ")
+            what, _, remedy = said.removeprefix(f"Error executing tool {tool}: ").partition(" — ")
             raise UsageError(what, remedy or "see AGENTS.md")
         return result.structured_content
 
