@@ -11,7 +11,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,8 +29,8 @@ from kernelwright.kernelbench.records import Record
 from kernelwright.results.store.folder import write_atomically
 
 PROMPT = (
-    "Read AGENTS.md and do what it says: make kernel.py as fast as you can, and right, with `kernelwright "
-    "check`, `kernelwright measure --profile` and `kernelwright submit`. Nobody can answer questions."
+    "Read AGENTS.md and do what it says: make kernel.py as fast as you can, and right, with `./kernelwright "
+    "check`, `./kernelwright measure --profile` and `./kernelwright submit`. Nobody can answer questions."
 )
 _MOST_LOG = 64 << 20  # bytes; what comes after is dropped
 _POLL_S = 0.2
@@ -126,11 +125,9 @@ class TaskAttempts:
         log = place.with_name(f"{place.name}.log")
         words = self.confinement.words([self.folder / "start", place])
         shell = command.replace("{prompt}", shlex.quote(PROMPT))
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"}
         process = subprocess.Popen(
             [*words, "sh", "-c", shell],
             cwd=place,
-            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

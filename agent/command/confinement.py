@@ -5,6 +5,7 @@ database, the evaluator's scratch files and caches, other processes and the GPU 
 and its Python cannot be written. https://github.com/containers/bubblewrap
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,6 @@ import kernelwright
 from kernelwright.kernelbench.evaluator.processes.scratch import PREFIX
 from kernelwright.kernelbench.machine import cache_folder
 
-INSTALL = "install bubblewrap (apt-get install bubblewrap)"
-
 
 @dataclass(frozen=True)
 class Confinement:
@@ -29,17 +28,20 @@ class Confinement:
 
     def words(self, folders: Iterable[Path]) -> list[str]:
         """Return the words to put before a command; none where there is no bubblewrap."""
-        return [*_words(self.run.resolve(), [each.resolve() for each in folders])] if works() else []
+        return (
+            [*_words(self.run.resolve(), [each.resolve() for each in folders])] if why_not() is None else []
+        )
 
 
 @cache
-def works() -> bool:
-    """Return True if bubblewrap is installed and may be used here."""
+def why_not() -> str | None:
+    """Return why commands cannot be confined here, and what helps; None if they can."""
     if shutil.which("bwrap") is None:
-        return False
+        return "bubblewrap is not installed (apt-get install bubblewrap)"
     with tempfile.TemporaryDirectory() as folder:
         words = [*_words(Path(folder), []), "true"]
-        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return (done.stderr.strip() or "bwrap fails") if done.returncode else None
 
 
 def _words(run: Path, folders: Iterable[Path]) -> Iterable[str]:
@@ -48,9 +50,10 @@ def _words(run: Path, folders: Iterable[Path]) -> Iterable[str]:
     for folder in dict.fromkeys((Path(tempfile.gettempdir()), Path("/tmp"), Path.home())):
         if folder != Path("/"):
             yield from ("--bind-try", str(folder), str(folder))
-    for folder in dict.fromkeys((Path(sys.prefix), *_package())):
+    pythons = (Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+    for folder in dict.fromkeys((*pythons, *_package())):
         yield from ("--ro-bind", str(folder), str(folder))
-    hidden = [cache_folder(), *Path(tempfile.gettempdir()).glob(f"{PREFIX}*"), run]
+    hidden = [cache_folder(), *Path(tempfile.gettempdir()).glob(f"{PREFIX}{os.getpid()}-*"), run]
     for folder in hidden:
         if folder.is_dir():
             yield from ("--tmpfs", str(folder))

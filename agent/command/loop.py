@@ -65,8 +65,8 @@ class CommandLoop(TaskLoop):
         ended, options = attempts.ended(), self.config.model
         if len(ended) >= options.attempts:
             return f"{len(ended)} attempts" if len(ended) > 1 else "1 attempt"
-        if not confinement.works() and not ended:
-            self.say(f"{task.id}: the command is not confined: {confinement.INSTALL}")
+        if (why := confinement.why_not()) is not None and not ended:
+            self.say(f"{task.id}: the command is not confined: {why}")
         self._attempt_by_command(task, tried, attempts, len(ended) + 1)
         tried[:] = searched(self.database.attempts(task.id))
         return None

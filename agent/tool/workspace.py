@@ -5,12 +5,14 @@
     AGENTS.md                             the task, the rules, the machine, the loop
     .claude/skills/kernelwright/SKILL.md  the loop and its traps, for agents that load skills
     .mcp.json                             the MCP server, for clients that read it
+    kernelwright                          runs this kernelwright, whatever the PATH of the shell
     .kernelwright.toml                    where the run is, that the commands go by
 
 The run, with its database, is in another folder.
 """
 
 import json
+import shlex
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from kernelwright.results.store.folder import write_atomically
 MARK = ".kernelwright.toml"
 MCP = ".mcp.json"
 KERNEL = "kernel.py"
+SCRIPT = "kernelwright"
 _FIX = "make one with `kernelwright workspace TASK DIR`"
 
 
@@ -91,6 +94,7 @@ class Workspace:
             "CLAUDE.md": "@AGENTS.md\n",
             ".claude/skills/kernelwright/SKILL.md": skill(),
             MCP: json.dumps({"mcpServers": {"kernelwright": server}}, indent=2) + "\n",
+            SCRIPT: f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kernelwright "$@"\n',
             MARK: mark,
         }
         if not self.kernel.exists():
@@ -98,6 +102,7 @@ class Workspace:
         try:
             for name, text in texts.items():
                 write_atomically(self.path / name, text)
+            (self.path / SCRIPT).chmod(0o755)
         except OSError as error:
             raise StorageError(
                 f"{self.path} cannot be written ({error.strerror or error})", "choose another folder"

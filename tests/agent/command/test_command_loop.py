@@ -16,9 +16,9 @@ from tests.helpers.command_runs import Said, execute, writing
 from tests.helpers.conversing import TASK, Pool, file
 
 confined = pytest.mark.skipif(
-    not confinement.works(), reason="bubblewrap is not installed or may not be used"
+    confinement.why_not() is not None, reason="bubblewrap is not installed or may not be used"
 )
-CALL = "kernelwright"
+CALL = "./kernelwright"
 ROOT = Path(__file__).parents[3]
 
 
