@@ -212,14 +212,17 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
     table = Table()
     for heading in ("kernel", "what", "reference", "drop-in", "speedup", "peak memory"):
         table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
-    slow = []
+    slow, busy = [], []
     inside = metadata.get("measured_inside", {})
     whole = {inside["task"]: inside["the whole"]} if inside else {}
     for name, rows in {**metadata.get("measured", {}), **whole}.items():
         for what, found in rows.items():
             us = (f"{found[each]:.1f} µs" for each in ("reference_us", "drop_in_us"))
             mib = (f"{found[each] / 2**20:.2f}" for each in ("reference_peak_bytes", "drop_in_peak_bytes"))
-            table.add_row(name, what, *us, f"{found['speedup']:.2f}", f"{' → '.join(mib)} MiB")
+            times = f"{found['speedup']:.2f} ({found['speedup_low']:.2f} to {found['speedup_high']:.2f})"
+            table.add_row(name, what, *us, times, f"{' → '.join(mib)} MiB")
+            if found["busy"]:
+                busy.append(f"{name}, {what}")
             if found["speedup"] < 1:
                 slow.append(f"{name}, {what}")
     console = Console(highlight=False)
@@ -229,6 +232,9 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
     for each in slow:
         end = ": layers do not use it there" if each in left_out else ""
         console.print(f"The drop-in is slower: {each}{end}.", markup=False, soft_wrap=True)
+    for each in busy:
+        text = f"Other work disturbed the measurement of {each}: measure again on a quiet machine."
+        console.print(text, markup=False, soft_wrap=True)
     for kernel in metadata["kernels"]:
         if not kernel["backward"]:
             why = kernel["no_gradient"]

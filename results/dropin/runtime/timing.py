@@ -5,10 +5,13 @@ A custom operator is a barrier to fusion and may slow a compiled model down, so 
 
 import copy
 import ctypes
+import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +23,8 @@ from .kernel import DropInKernel
 
 _ROUNDS = 15
 _BLOCK_S = 0.02
+_UNUSUAL = 0.01  # share of a block's time; the referee's
+_RESAMPLES = 1000
 Call = Callable[[], Any]
 
 
@@ -36,7 +41,7 @@ def keep_memory() -> None:
 
 
 def timed(kernel: DropInKernel) -> dict[str, dict[str, float]]:
-    """Return medians over alternating blocks, in µs, of both, their ratio, and peak memory."""
+    """Return what `versus` does, by mode."""
     stock = kernel.stock().to(TYPE)
     inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
     own = dict(stock.named_parameters()) | dict(stock.named_buffers())
@@ -88,10 +93,22 @@ def inside(
 
 
 def versus(reference: Call, drop_in: Call) -> dict[str, float]:
-    medians = alternately({"reference_us": reference, "drop_in_us": drop_in})
+    """Return medians over the undisturbed rounds, in µs; their ratio with its 95% interval; peak memory.
+
+    `busy` is 1 where other work disturbed more rounds than are left out.
+    """
+    rounds = alternately(reference, drop_in)
+    kept, busy = undisturbed(rounds)
+    seconds = [(each.reference.seconds, each.drop_in.seconds) for each in kept]
+    low, high = _interval(seconds)
+    reference_s, drop_in_s = _medians(seconds)
     return {
-        **medians,
-        "speedup": medians["reference_us"] / medians["drop_in_us"],
+        "reference_us": 1e6 * reference_s,
+        "drop_in_us": 1e6 * drop_in_s,
+        "speedup": reference_s / drop_in_s,
+        "speedup_low": low,
+        "speedup_high": high,
+        "busy": int(busy),
         "reference_peak_bytes": peak_bytes(reference),
         "drop_in_peak_bytes": peak_bytes(drop_in),
     }
@@ -118,29 +135,87 @@ def peak_bytes(call: Call) -> int:
     return max(accumulate((change for _, change in changes), initial=0))
 
 
-def alternately(calls: Mapping[str, Call]) -> dict[str, float]:
-    """Return the median µs a call of each, measured block by block in turn."""
-    counts = {name: _count(call) for name, call in calls.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(_ROUNDS):
-        for name, call in calls.items():
-            seconds[name].append(_block(call, counts[name]))
-    return {name: 1e6 * statistics.median(each) for name, each in seconds.items()}
+@dataclass(frozen=True)
+class Block:
+    """Seconds of a call, and the share of the time in which threads of this process waited for a CPU."""
+
+    seconds: float
+    waited: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """A block of each side, one after the other."""
+
+    reference: Block
+    drop_in: Block
+
+
+def alternately(reference: Call, drop_in: Call) -> list[Round]:
+    """Measure both, block by block in turn."""
+    counts = [_count(call) for call in (reference, drop_in)]
+    return [
+        Round(*(_block(call, count) for call, count in zip((reference, drop_in), counts, strict=True)))
+        for _ in range(_ROUNDS)
+    ]
+
+
+def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], bool]:
+    """Return the rounds in which neither side waited unusually, at least half; and whether fewer did not."""
+    usual = [statistics.median(each.waited for each in side) for side in _sides(rounds)]
+    unusual = [
+        max(abs(block.waited - most) for block, most in zip(pair, usual, strict=True))
+        for pair in zip(*_sides(rounds), strict=True)
+    ]
+    half, calm = -(-len(rounds) // 2), sum(each <= _UNUSUAL for each in unusual)
+    best = sorted(range(len(rounds)), key=unusual.__getitem__)[: max(calm, half)]
+    return [rounds[at] for at in sorted(best)], calm < half
+
+
+def _sides(rounds: Sequence[Round]) -> tuple[list[Block], list[Block]]:
+    return [each.reference for each in rounds], [each.drop_in for each in rounds]
+
+
+def _medians(seconds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return statistics.median(each for each, _ in seconds), statistics.median(each for _, each in seconds)
+
+
+def _interval(seconds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the 95% bootstrap interval of the ratio of medians, over pairs of blocks."""
+    draw = random.Random(0)
+    ratios = []
+    for _ in range(_RESAMPLES):
+        reference_s, drop_in_s = _medians(draw.choices(seconds, k=len(seconds)))
+        ratios.append(reference_s / drop_in_s)
+    ratios.sort()
+    return ratios[int(0.025 * _RESAMPLES)], ratios[int(0.975 * _RESAMPLES)]
 
 
 def _count(call: Call) -> int:
     for _ in range(3):
         call()
-    return max(1, int(_BLOCK_S / max(1e-7, _block(call, 3))))
+    return max(1, int(_BLOCK_S / max(1e-7, _block(call, 3).seconds)))
 
 
-def _block(call: Call, count: int) -> float:
+def _block(call: Call, count: int) -> Block:
     finished()
-    began = time.perf_counter()
+    waited_s, began = -_waited_s(), time.perf_counter()
     for _ in range(count):
         call()
     finished()
-    return (time.perf_counter() - began) / count
+    took_s = time.perf_counter() - began
+    return Block(took_s / count, (waited_s + _waited_s()) / took_s)
+
+
+def _waited_s() -> float:
+    """Seconds that threads of this process were ready to run and found no CPU free; 0 if not counted."""
+    total_ns = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            total_ns += int(path.read_text().split()[1])
+        except (OSError, IndexError):  # it has ended; or the kernel does not count
+            continue
+    return 1e-9 * total_ns
 
 
 def _call(function: Callable[..., Any], given: Sequence[Any]) -> Call:
