@@ -30,6 +30,7 @@ from kernelwright.kernelbench.evaluator.correctness.oracle_client import Mutatio
 from kernelwright.kernelbench.fitting import GIB, fit_header, fit_row, fitting, usable_bytes
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Precision, Task, Verdict
+from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.kernelbench.terminal import show
 from kernelwright.kernelbench.without_gpu import DEFAULT_CHIPS, start_evaluator
 
@@ -264,7 +265,8 @@ def evaluate(
     ) as evaluator:
         evaluation = evaluator.evaluate(chosen, proposed, Measurement(wanted))
     if as_json:
-        print(evaluation.model_dump_json())
+        scored = {**json.loads(evaluation.model_dump_json()), "speed_of_light_score": score_of(evaluation)}
+        print(json.dumps(scored))
     else:
         show(evaluation)
     right = Verdict.unmeasured if chips else Verdict.correct

@@ -9,7 +9,7 @@ import re
 from enum import StrEnum
 from typing import Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SCHEMA = 1
 
@@ -339,6 +339,7 @@ class Timing(Record):
     max_autotune_us: Interval | None = None  # torch.compile(mode="max-autotune")
     cuda_graphs_us: Interval | None = None  # eager, captured once; inputs copied in, outputs out
     traffic_us: Interval | None = None  # of moving inputs, weights and outputs once, computing nothing
+    floor_us: float | None = None  # least time by the measured ceilings (speed_of_light.py); None: not known
     calls_per_block: int
     rounds: int
     processes: int = 1  # of the candidate, that the rounds were spread over
@@ -466,6 +467,14 @@ class Evaluation(Record):
     environment: Environment
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_printed(cls, value: object) -> object:
+        """Leave out the score that `evaluate --json` prints, which follows from the rest."""
+        if not isinstance(value, dict):
+            return value
+        return {name: each for name, each in value.items() if name != "speed_of_light_score"}
 
     @property
     def only_checked(self) -> bool:

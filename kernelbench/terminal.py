@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, SizeResult
+from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, SizeResult, Verdict
+from kernelwright.kernelbench.speed_of_light import score_in_words, score_of
 
 
 def show(evaluation: Evaluation) -> None:
@@ -33,6 +34,10 @@ def show(evaluation: Evaluation) -> None:
             out.print(
                 f"  {name:17}{found.median * scale:9.3f} {unit:3} [{low:.3f}, {high:.3f}]", markup=False
             )
+    if timing is not None and evaluation.verdict is Verdict.correct:
+        floor = f" (floor {timing.floor_us / 1e3:.3f} ms)" if timing.floor_us is not None else ""
+        said = score_in_words(evaluation) or "not known: a ceiling of this machine was not measured"
+        out.print(f"  SOL score      {said}{floor}", markup=False, soft_wrap=True)
     if evaluation.sizes:
         out.print(_sizes_table(evaluation.sizes))
         last = evaluation.sizes[-1]
@@ -68,7 +73,7 @@ def show(evaluation: Evaluation) -> None:
     problems: dict[str, list[str]] = {}  # chips that have the same
     for build in evaluation.builds:
         for kernel in build.kernels:
-            out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False, soft_wrap=True)
+            out.print(f"  {build.chip:7} {_built(kernel)}", markup=False, soft_wrap=True)
         if build.problem:
             state = "does not build" if build.ok is False else "unknown"
             problems.setdefault(f"{state}: {build.problem}", []).append(build.chip)
@@ -76,7 +81,7 @@ def show(evaluation: Evaluation) -> None:
         out.print(f"  {', '.join(chips)} {problem}", markup=False, soft_wrap=True)
 
 
-def _in_words(kernel: BuiltKernel) -> str:
+def _built(kernel: BuiltKernel) -> str:
     spilled = f"{kernel.spills} spills" if kernel.spills else "no spills"
     return (
         f"{kernel.name}: {kernel.threads} threads, {kernel.registers} registers, {spilled}, "
@@ -87,18 +92,19 @@ def _in_words(kernel: BuiltKernel) -> str:
 def _sizes_table(results: Sequence[SizeResult]) -> Table:
     """Return the results at each size, as a table of at most 80 columns."""
     table = Table(box=None, header_style="bold", padding=(0, 0, 0, 2))
-    table.add_column("size", overflow="fold", max_width=28)
-    for column in ("weight", "candidate", "eager", "vs eager"):
+    table.add_column("size", overflow="fold", max_width=22)
+    for column in ("weight", "candidate", "eager", "SOL", "vs eager"):
         table.add_column(column, justify="right", no_wrap=True)
     for each in results:
         size, timing, speedup = each.size, each.timing, each.speedup
-        eager = speedup.eager if speedup is not None else None
+        eager, score = speedup.eager if speedup is not None else None, score_of(each)
         result = f"{eager.median:.3f} x [{eager.low:.3f}, {eager.high:.3f}]" if eager is not None else ""
         table.add_row(
             f"{size} (hidden)" if size.hidden else str(size),
             f"{size.weight:g}",
             _ms(timing.candidate_us) if timing is not None else "",
             _ms(timing.eager_us) if timing is not None else "",
+            f"{score:.2f}" if score is not None else "",
             result or each.verdict,
         )
     return table

@@ -8,6 +8,7 @@ from torch import nn
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Evaluation, Interval
+from kernelwright.kernelbench.speed_of_light import score_in_words
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.formatting import with_bounds
 
@@ -91,4 +92,6 @@ class Result:
         said = [f"{with_bounds(found)} over {name}" for found, name in against if found is not None]
         if said:
             lines.append(("Speedup", ", ".join(said)))
+        if self.evaluation is not None and (score := score_in_words(self.evaluation)):
+            lines.append(("SOL score", score))
         return [*lines, ("Module", self.reason), ("Report", str(self.report))]

@@ -31,6 +31,7 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import TRAFFIC, Capability, Evaluation, Precision, Verdict
+from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.profiling.ladder import CHEAP, RUNGS, findings
 from kernelwright.profiling.ladder import profile as take
 from kernelwright.profiling.page import show
@@ -170,7 +171,8 @@ def profile(
         survey, _ = _surveyed(evaluator, again=False, wanted=timed and roofline is not None)
     if as_json:
         parts = {"evaluation": evaluation.model_dump(mode="json"), "profile": found.model_dump(mode="json")}
-        print(json.dumps({"schema": 1, "chip": chip or None, **parts}))
+        score = {"speed_of_light_score": score_of(evaluation)}
+        print(json.dumps({"schema": 1, "chip": chip or None, **parts, **score}))
     else:
         show(Console(highlight=False), evaluation, found)
     if roofline is not None:

@@ -6,9 +6,9 @@ from rich.text import Text
 
 from kernelwright.kernelbench.evaluator.processes.answers import plain
 from kernelwright.kernelbench.records import Evaluation
+from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.profiling.records import Profile, Provenance
 from kernelwright.profiling.roofline import in_words
-from kernelwright.profiling.speed_of_light import score_of
 from kernelwright.profiling.tables import MetricTable, finding_lines, tables
 
 _WORDS = {
@@ -38,7 +38,7 @@ def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
         own += f"; the share of its own kernels is unknown: {unknown}" if unknown else ""
         out.print(f"{timing.candidate_us.median / 1e3:.3f} ms{ahead}{own}", markup=False)
     if light := in_words(found):
-        score = score_of(evaluation, found)
+        score = score_of(evaluation)
         said = f"; speed-of-light score {score:.2f}" if score is not None else ""
         out.print(f"{light}{said}; bound by {_WORDS[found.bottleneck]}", soft_wrap=True)
     for number, finding in enumerate(found.findings[:_MOST_FINDINGS], 1):

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import AliasChoices, Field
 
 from kernelwright.kernelbench.records import Capability, Record
+from kernelwright.kernelbench.speed_of_light import BEYOND
 
-BEYOND = 1.05  # share of a ceiling, from which it was measured too low; below, noise of both may explain it
 Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]
 FindingKind = Literal["memory", "compute", "latency", "launch", "imbalance", "instructions"]

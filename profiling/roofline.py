@@ -15,6 +15,7 @@ TFLOP/s in bf16, and that takes 200 µs:
 """
 
 from kernelwright.kernelbench.records import Ceilings, Evaluation, Target, Work
+from kernelwright.kernelbench.speed_of_light import floors_us
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Bottleneck, Metric, Profile
 
@@ -37,9 +38,7 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
     if evaluation.timing is None:
         return None
     time_us = evaluation.timing.candidate_us.median
-    beside, ceilings = evaluation.timing.traffic_us, target.ceilings
-    memory_us = beside.median if beside is not None else _in_us(work.copy_s(ceilings))
-    compute_us = _in_us(work.products_s(ceilings))
+    memory_us, compute_us = floors_us(work, target.ceilings, evaluation.timing.traffic_us)
     metrics: tuple[Metric, ...] = (
         metric("minimal_bytes", work.moved_bytes),
         metric("flops", work.flops),
@@ -56,10 +55,22 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
     if memory_us is not None and compute_us is not None:
         bottleneck = "memory" if memory_us >= compute_us else "compute"
         light = max(memory_us, compute_us) / time_us
-        ceiling = "memory bandwidth" if bottleneck == "memory" else products_in_words(work, ceilings)
+        ceiling = "memory bandwidth" if bottleneck == "memory" else products_in_words(work, target.ceilings)
     if time_us < overhead_us(target.device):
         bottleneck = "overhead"
     return Profile(metrics=metrics, bottleneck=bottleneck, speed_of_light=light, ceiling=ceiling)
+
+
+def with_floor(evaluation: Evaluation, profile: Profile | None) -> Evaluation:
+    """Return the evaluation with its floor, which in older databases stands in the profile alone.
+
+    A profile is of the first size: of a task of several sizes the floor stays unknown.
+    """
+    timing, light = evaluation.timing, profile.speed_of_light if profile is not None else None
+    if timing is None or timing.floor_us is not None or light is None or evaluation.sizes:
+        return evaluation
+    floor = timing.model_copy(update={"floor_us": light * timing.candidate_us.median})
+    return evaluation.model_copy(update={"timing": floor})
 
 
 def with_launches(profile: Profile, evaluation: Evaluation) -> Profile:
@@ -80,10 +91,6 @@ def products_in_words(work: Work, ceilings: Ceilings) -> str:
         name = f"{precision or 'untyped'} products"
         names.append(name if way in (precision, None) else f"{name}, in {way}")
     return " and ".join(names)
-
-
-def _in_us(seconds: float | None) -> float | None:
-    return None if seconds is None else 1e6 * seconds
 
 
 def in_words(profile: Profile) -> str:

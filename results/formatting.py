@@ -60,6 +60,11 @@ def share(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:.0f}%"
 
 
+def score(value: float | None, below_floor: bool = False) -> str:
+    """Format a speed-of-light score: `0.67`; `>1` of a time below the floor, which is doubtful."""
+    return ">1" if below_floor else NOTHING if value is None else f"{value:.2f}"
+
+
 def ceilings(found: Ceilings) -> str:
     """Format a machine's ceilings, and whether it was busy when they were measured."""
 

@@ -16,6 +16,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from kernelwright.kernelbench.records import LEAST_OWN, Interval, PartOf, Record, SizeResult, Speedup, Verdict
+from kernelwright.kernelbench.speed_of_light import BEYOND, EAGER, score_of
 from kernelwright.results.deliverable import submitted
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, TaskRun
@@ -44,6 +45,8 @@ class TaskSummary(Record):
     speedup: Speedup | None  # of the best candidate; None without a correct one
     own_kernel_share: float | None
     candidate_us: Interval | None
+    floor_us: float | None = None  # least time by the measured ceilings
+    speed_of_light_score: float | None = None  # of the best candidate
     candidate: str | None  # sha256 of the best candidate
     rounds: int
     stop_reason: str | None  # None: interrupted, or still running
@@ -70,6 +73,19 @@ class TaskSummary(Record):
         measured: Interval | None = getattr(self.speedup, baseline) if self.speedup is not None else None
         return ONE if self.submitted and measured is not None else measured
 
+    @property
+    def counted_score(self) -> float | None:
+        """The score that counts for the deliverable: eager's if that is the reference."""
+        known = self.speed_of_light_score
+        return EAGER if self.submitted and known is not None else known
+
+    @property
+    def below_floor(self) -> bool:
+        """True if the best candidate is faster than the floor by more than noise."""
+        if self.floor_us is None or self.candidate_us is None:
+            return False
+        return self.floor_us > BEYOND * self.candidate_us.median
+
 
 class PerBaseline(Record):
     eager: float | None
@@ -83,6 +99,7 @@ class Counted(Record):
     eager: int
     compile: int
     fastest: int
+    score: int
 
 
 class Aggregate(Record):
@@ -96,6 +113,7 @@ class Aggregate(Record):
     geomean: PerBaseline
     mean: PerBaseline
     median: PerBaseline
+    speed_of_light_score: float | None  # mean
     counted: Counted
 
     @property
@@ -227,6 +245,8 @@ def _task_summary(
         speedup=best.evaluation.speedup if best else None,
         own_kernel_share=best.evaluation.own_kernel_share if best else None,
         candidate_us=timing.candidate_us if timing else None,
+        floor_us=timing.floor_us if timing else None,
+        speed_of_light_score=score_of(best.evaluation) if best else None,
         candidate=best.candidate.sha256 if best else None,
         rounds=len({a.round for a in attempts if not a.confirms and a.candidate.origin == "round"}),
         stop_reason=task.stop_reason,
@@ -259,6 +279,7 @@ def aggregate(tasks: Sequence[TaskSummary]) -> Aggregate:
     eager = _medians(correct, "eager")
     compiled = _medians(correct, "compile")
     fastest = _medians(correct, "fastest")
+    scores = [task.counted_score for task in correct if task.counted_score is not None]
 
     def per_baseline(average: Callable[[list[float]], float]) -> PerBaseline:
         return PerBaseline(
@@ -281,7 +302,8 @@ def aggregate(tasks: Sequence[TaskSummary]) -> Aggregate:
         geomean=per_baseline(statistics.geometric_mean),
         mean=per_baseline(statistics.fmean),
         median=per_baseline(statistics.median),
-        counted=Counted(eager=len(eager), compile=len(compiled), fastest=len(fastest)),
+        speed_of_light_score=statistics.fmean(scores) if scores else None,
+        counted=Counted(eager=len(eager), compile=len(compiled), fastest=len(fastest), score=len(scores)),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 import typer.main
 
 from kernelwright import cli
+from kernelwright.kernelbench.records import Evaluation
 from kernelwright.profiling.ladder import RUNGS
 from kernelwright.reference import reference
 
@@ -228,6 +229,11 @@ def test_evaluate_prints_one_json_object_and_nothing_else(task: Path, tmp_path: 
             "stages", "environment"} <= evaluation.keys()  # fmt: skip
     assert set(evaluation["speedup"]["eager"]) == {"median", "low", "high"}
     assert {"inputs_tried", "error", "reference_error", "worst_input"} <= evaluation["correctness"].keys()
+    timing, score = evaluation["timing"], evaluation["speed_of_light_score"]
+    least, took, eager = timing["floor_us"], timing["candidate_us"]["median"], timing["eager_us"]["median"]
+    if min(took, eager) > least:  # the data may lie in the cache
+        assert score == pytest.approx((eager - least) / (eager + took - 2 * least))
+    assert Evaluation.model_validate_json(done.stdout).timing is not None
 
 
 @pytest.mark.builds

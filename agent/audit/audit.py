@@ -145,7 +145,7 @@ class Audit:
         candidate, evaluation, profile = found
         with self.pool.timing_lock.shared():
             self.database.record_attempt(task.id, kernel.sample, candidate, None, evaluation, profile)
-        return KernelGrade(kernel, evaluation, profile).line, True
+        return KernelGrade(kernel, evaluation).line, True
 
     def _finish(self, tasks: Mapping[str, TaskRun]) -> None:
         """Mark the tasks as done whose kernels all have an evaluation."""
@@ -169,7 +169,7 @@ def grades(database: RunDatabase, plan: AuditPlan) -> list[KernelGrade]:
         id = plan.tasks.get(kernel.name, "")
         attempt = attempts.get(id, {}).get(kernel.sample)
         if attempt is not None:
-            found.append(KernelGrade(kernel, attempt.evaluation, attempt.profile))
+            found.append(KernelGrade(kernel, attempt.evaluation))
             continue
         reason = entries[id].stop_reason if id in entries else plan.without.get(kernel.name)
         found.append(KernelGrade(kernel, None, why_not=reason or LEFT))

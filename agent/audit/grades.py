@@ -8,9 +8,8 @@ from typing import Literal
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.evaluator.emulated import PARTLY
 from kernelwright.kernelbench.records import Evaluation, Interval, Language, Verdict
+from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.kernelbench.without_gpu.evaluator import holds_on_gpu
-from kernelwright.profiling.records import Profile
-from kernelwright.profiling.speed_of_light import score_of
 from kernelwright.results.archives.records import PublishedClaim, PublishedKernel
 from kernelwright.results.formatting import headline, one_line, ratio
 
@@ -42,7 +41,6 @@ class KernelGrade:
 
     kernel: PublishedKernel
     evaluation: Evaluation | None
-    profile: Profile | None = None
     why_not: str = ""
 
     @property
@@ -66,7 +64,7 @@ class KernelGrade:
     @property
     def score(self) -> float | None:
         """The speed-of-light score; None of a kernel that was not timed."""
-        return None if self.evaluation is None else score_of(self.evaluation, self.profile)
+        return None if self.evaluation is None else score_of(self.evaluation)
 
     def speedup(self, baseline: Literal["eager", "compile"]) -> Interval | None:
         """Return the measured speedup; None of a kernel that is not correct, or was not timed."""

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import rounds_of
-from kernelwright.profiling.records import BEYOND
+from kernelwright.kernelbench.speed_of_light import BEYOND
 from kernelwright.results.lessons.calibration import FASTER, over_eager
 
 _UNKNOWN = math.log(2)  # the headroom of a task in which nothing was timed; chosen by hand

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.results.store.encoding import json_text
 from kernelwright.results.store.lines import append
 from kernelwright.results.store.records import LlmCall, RecordedAttempt
@@ -82,6 +83,7 @@ def attempt_fields(attempt: RecordedAttempt) -> dict[str, JsonValue]:
         "speedup": eager.median if eager is not None else None,
         "speedup_low": eager.low if eager is not None else None,
         "speedup_high": eager.high if eager is not None else None,
+        "speed_of_light_score": score_of(evaluation),
         "candidate_us": timing.candidate_us.median if timing is not None else None,
         "own_kernel_share": evaluation.own_kernel_share,
         "seconds": evaluation.stages.total_s,

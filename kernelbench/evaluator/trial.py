@@ -37,6 +37,7 @@ from kernelwright.kernelbench.records import (
     Stages,
     Task,
     Verdict,
+    Work,
 )
 
 _EMULATION = ("kernelwright.kernelbench.emulate.warm",)
@@ -71,6 +72,7 @@ class Trial:
         self.clock = sessions.pool.timing_lock.clock
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
+        self.work: Work | None = None  # of a call, known once it has been timed
         self.left: list[str] = []  # weights of the reference that the candidate has no room for
         self.share: float | None = None
         self.share_unknown = ""  # why, once it has been asked for
@@ -91,15 +93,18 @@ class Trial:
             verdict, reason = refusal.verdict, refusal.reason
         self.stages["total_s"] = self.clock() - started
         paid, timings = verdict is Verdict.correct, self.timings
-        baselines = summary.Baselines(self.compile_s, self.failed_baselines, self.same_code)
+        target, times = self.sessions.target, None
+        if timings is not None and self.work is not None:
+            baselines = summary.Baselines(self.compile_s, self.failed_baselines, self.same_code)
+            times = summary.timing(timings, self.clocks, baselines, self.work, target.ceilings)
         return Evaluation(
             task=self.task.id,
             candidate=self.candidate.sha256,
-            target=self.sessions.target,
+            target=target,
             verdict=verdict,
             reason=reason,
             correctness=self.correctness,
-            timing=None if timings is None else summary.timing(timings, self.clocks, baselines),
+            timing=times,
             speedup=summary.speedup(timings) if timings is not None and paid else None,
             own_kernel_share=self.share,
             own_kernel_share_unknown=self.share_unknown,
@@ -317,7 +322,7 @@ class Trial:
         self.compile_s = {
             name: s for name, s in session.compile_s.items() if name in baselines or name in self.same_code
         }
-        before = session.kernel_s
+        self.work, before = session.oracle.work, session.kernel_s
         device = session.target.device
         with session.pool.timing_lock.exclusive(), _Stage(self, "time_s"), watched(device) as self.clocks:
             while self.timings is None:

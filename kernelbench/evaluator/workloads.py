@@ -173,7 +173,6 @@ def _timing(sizes: Sequence[Size], times: Sequence[Timing]) -> Timing:
         known = [] if name in same else [_of_baseline(each, each, name, "_us") for each in times]
         return _mean_of_known(sizes, known)
 
-    devices = [each.device_us for each in times]
     return Timing(
         candidate_us=mean(candidate),
         eager_us=of("eager"),
@@ -181,6 +180,7 @@ def _timing(sizes: Sequence[Size], times: Sequence[Timing]) -> Timing:
         max_autotune_us=of("max-autotune"),
         cuda_graphs_us=of("cuda-graphs"),
         traffic_us=of("traffic"),
+        floor_us=_weighted(sizes, [each.floor_us for each in times]),
         calls_per_block=first.calls_per_block,
         rounds=sum(each.rounds for each in times),
         processes=sum(each.processes for each in times),
@@ -194,7 +194,7 @@ def _timing(sizes: Sequence[Size], times: Sequence[Timing]) -> Timing:
             for name, why in each.failed_baselines.items()
         },
         same_code=same,
-        device_us=_weighted(sizes, [us for us in devices if us is not None]),
+        device_us=_weighted(sizes, [each.device_us for each in times]),
         clocks_differ=first.clocks_differ,
         clocks=first.clocks,
     )
@@ -236,11 +236,11 @@ def _mean_of_known(sizes: Sequence[Size], times: Sequence[Interval | None]) -> I
     return mean(known) if len(known) == len(sizes) else None
 
 
-def _weighted(sizes: Sequence[Size], values: Sequence[float]) -> float | None:
-    if len(values) < len(sizes):
+def _weighted(sizes: Sequence[Size], values: Sequence[float | None]) -> float | None:
+    known = [(size.weight, each) for size, each in zip(sizes, values, strict=True) if each is not None]
+    if len(known) < len(sizes):
         return None
-    weights = [size.weight for size in sizes]
-    return math.fsum(w * v for w, v in zip(weights, values, strict=True)) / math.fsum(weights)
+    return math.fsum(w * v for w, v in known) / math.fsum(w for w, _ in known)
 
 
 def _own_share(sizes: Sequence[Size], found: Sequence[Evaluation]) -> float | None:

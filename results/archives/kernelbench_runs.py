@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Evaluation, Interval, Verdict
-from kernelwright.profiling.speed_of_light import score_of
+from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.results.archives.records import PublishedClaim, PublishedKernel
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store.folder import write_atomically
@@ -158,7 +158,7 @@ class JudgedSample:
             "verdict": str(evaluation.verdict),
             "reason": evaluation.reason,
             "own_kernel_share": evaluation.own_kernel_share,
-            "speed_of_light_score": score_of(evaluation, self.attempt.profile),
+            "speed_of_light_score": score_of(evaluation),
         }
         for name in ("eager", "compile"):
             interval: Interval | None = getattr(speedup, name, None)

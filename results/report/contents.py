@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.kernelbench.records import LEAST_OWN, Environment, Interval, SizeResult
+from kernelwright.kernelbench.speed_of_light import below_floor, score_of
 from kernelwright.results import formatting
 from kernelwright.results.deliverable import faster_baselines
 from kernelwright.results.lessons import calibration, lessons
@@ -23,18 +24,21 @@ COLUMNS = (
     "vs eager",
     "vs compile",
     "vs fastest",
-    "own kernels",
+    "own",
+    "SOL",
     "time",
     "rounds",
     "stop reason",
 )
-SIZE_COLUMNS = ("size", "weight", "verdict", "time", "eager", "vs eager", "vs compile")
-AGGREGATE_COLUMNS = ("", "correct", "fast_1", "fast_2", "vs eager", "vs compile", "vs fastest")
+SIZE_COLUMNS = ("size", "weight", "verdict", "time", "eager", "vs eager", "vs compile", "SOL")
+AGGREGATE_COLUMNS = ("", "correct", "fast_1", "fast_2", "vs eager", "vs compile", "vs fastest", "SOL")
 AGGREGATE_NOTE = (
     "fast_p: share of all tasks whose best kernel is correct and faster than p times eager by its whole "
     f"interval, with at least {LEAST_OWN:.0%} of its time in kernels of its own. Where a baseline is faster, "
     "the reference is submitted, and counts as 1. Speedups: geometric mean · mean · median over the n "
-    "correct tasks."
+    "correct tasks. own: share of the time in kernels of its own. SOL: mean speed-of-light score, 0.5 for "
+    "eager's time and 1 for the floor by the measured ceilings; >1: a time below that floor, so that a "
+    "ceiling is wrong or less was computed."
 )
 
 
@@ -207,6 +211,7 @@ def cells(task: TaskSummary) -> tuple[str, ...]:
         task.verdict or "not tried",
         *(" ".join(said).strip() for said in speedups(task)),
         formatting.share(task.own_kernel_share),
+        formatting.score(task.counted_score, task.below_floor),
         formatting.time(task.candidate_us.median if task.candidate_us else None),
         str(task.rounds),
         task.stop_reason or "interrupted or still running",
@@ -224,6 +229,7 @@ def size_cells(result: SizeResult) -> tuple[str, ...]:
         *(formatting.time(each.median if each is not None else None) for each in times),
         formatting.with_bounds(speedup.eager if speedup is not None else None),
         formatting.with_bounds(speedup.compile if speedup is not None else None),
+        formatting.score(score_of(result), below_floor(result)),
     )
 
 
@@ -247,6 +253,7 @@ def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
         _means(aggregate.geomean.eager, aggregate.mean.eager, aggregate.median.eager, counted.eager),
         _means(aggregate.geomean.compile, aggregate.mean.compile, aggregate.median.compile, counted.compile),
         _means(aggregate.geomean.fastest, aggregate.mean.fastest, aggregate.median.fastest, counted.fastest),
+        f"{formatting.score(aggregate.speed_of_light_score)}{f' (n={counted.score})' * bool(counted.score)}",
     )
 
 

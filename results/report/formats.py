@@ -31,7 +31,7 @@ from kernelwright.results.store.records import RecordedRun
 from kernelwright.results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
-WIDE = 150  # characters, from which all columns of the tasks' table can be read
+WIDE = 160  # characters, from which all columns of the tasks' table can be read
 _CLOSE = (0, 0, 0, 1)  # padding of cells, for as many columns as 80 characters hold
 LONGEST_NAME = 34  # characters of a task's id, before it is folded
 STYLES = {"faster": "green", "slower": "red", "even": "dim", "none": "dim"}
@@ -97,6 +97,8 @@ def table(report: RunReport, width: int = TABLE_WIDTH) -> Group:
     summary = report.summary
     parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
     parts += [*_tasks("tasks", summary.with_parts(summary.tasks), width), _aggregate_table(summary, width)]
+    if width < WIDE and summary.counted.score:
+        parts.append(Text(f"SOL, mean of all tasks: {aggregate_cells('', summary)[-1]}\n"))
     parts += [Text(AGGREGATE_NOTE, style="dim"), Text()]
     if summary.measures_nothing:
         apart = summary.with_parts(summary.measures_nothing)
@@ -111,7 +113,7 @@ def table(report: RunReport, width: int = TABLE_WIDTH) -> Group:
 
 
 def _tasks(title: str, tasks: Sequence[TaskSummary], width: int) -> list[RenderableType]:
-    return [_task_table(title, tasks)] if width >= WIDE else _narrow_task_table(title, tasks)
+    return [_task_table(title, tasks, width)] if width >= WIDE else _narrow_task_table(title, tasks)
 
 
 def _narrow_task_table(title: str, tasks: Sequence[TaskSummary]) -> list[RenderableType]:
@@ -119,37 +121,44 @@ def _narrow_task_table(title: str, tasks: Sequence[TaskSummary]) -> list[Rendera
     suites = {task.task.partition(":")[0] for task in tasks}
     suite = f"{suites.pop()}:" if len(suites) == 1 else ""
     drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=_CLOSE)
-    for column in ("task", "vs eager", "vs fastest", "own", "time"):
-        numeric = column in ("own", "time")
+    for column in ("task", "vs eager", "vs fastest", "own", "SOL", "time"):
+        numeric = column in ("own", "SOL", "time")
         drawn.add_column(column, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
     stopped: dict[str, list[str]] = {}
     for task in tasks:
-        whole, verdict, eager, _, fastest, own, time, _, reason = cells(task)
+        whole, verdict, eager, _, fastest, own, score, time, _, reason = cells(task)
         name = whole.removeprefix(suite)
         stopped.setdefault(reason, []).append(name)
         over_eager, _, over_fastest = kinds(task)
         first = Text(eager, STYLES[over_eager])
         if task.verdict != Verdict.correct:
             first = Text(verdict, "red")
-        drawn.add_row(Text(name), first, Text(fastest, STYLES[over_fastest]), Text(own), Text(time))
+        numbers = map(Text, (own, score, time))
+        drawn.add_row(Text(name), first, Text(fastest, STYLES[over_fastest]), *numbers)
     reasons = (Text(f"{reason}: {', '.join(names)}", "dim") for reason, names in stopped.items())
     return [drawn, *reasons, Text()]
 
 
-def _task_table(title: str, tasks: Sequence[TaskSummary]) -> Table:
-    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    longest = max((len(task.task) for task in tasks), default=0)
+def _task_table(title: str, tasks: Sequence[TaskSummary], width: int) -> Table:
+    between = (0, 1) if width >= TABLE_WIDTH else _CLOSE
+    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=between)
     for column in COLUMNS:
-        numeric = column in ("own kernels", "time", "rounds")
-        least = min(longest, LONGEST_NAME) if column == "task" else None
-        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold", min_width=least)
+        numeric = column in ("own", "SOL", "time", "rounds")
+        whole = column not in ("verdict", "stop reason")  # of the others none is wrapped to make room
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for task in tasks:
-        texts = [Text(cell) for cell in cells(task)]
+        name, *others = cells(task)
+        texts = [Text(cell) for cell in (_folded(name), *others)]
         texts[1].style = "green" if task.verdict == Verdict.correct else "red"
         for text, kind in zip(texts[2:5], kinds(task), strict=True):
             text.style = STYLES[kind]
         drawn.add_row(*texts)
     return drawn
+
+
+def _folded(name: str) -> str:
+    parts = (name[start : start + LONGEST_NAME] for start in range(0, len(name), LONGEST_NAME))
+    return "\n".join(parts)
 
 
 def plain_table(each: ReportTable) -> Table:
@@ -165,14 +174,14 @@ def plain_table(each: ReportTable) -> Table:
 
 
 def _aggregate_table(summary: Summary, width: int) -> Table:
-    """Return the aggregate table; on a narrow terminal of the means only the geometric ones."""
+    """Return the aggregate table; on a narrow terminal without scores, and with geometric means alone."""
     between = (0, 1) if width >= WIDE else (0, 0, 0, 1)
     drawn = Table(box=box.SIMPLE_HEAD, title="aggregates", title_justify="left", padding=between)
-    for column in AGGREGATE_COLUMNS:
+    for column in AGGREGATE_COLUMNS if width >= WIDE else AGGREGATE_COLUMNS[:-1]:
         drawn.add_column(column, overflow="fold")
     for name, aggregate in aggregates(summary):
         row = aggregate_cells(name, aggregate)
-        drawn.add_row(*(row if width >= WIDE else map(_first_mean, row)))
+        drawn.add_row(*(row if width >= WIDE else map(_first_mean, row[:-1])))
     return drawn
 
 
@@ -224,6 +233,8 @@ def _csv(summary: Summary) -> str:
         "outcome",
         "submitted",
         "own_kernel_share",
+        "floor_us",
+        "speed_of_light_score",
         "candidate",
         "rounds",
         "stop_reason",

@@ -8,6 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kernelwright.kernelbench.records import Advice, Interval, Verdict
+from kernelwright.kernelbench.speed_of_light import below_floor, score_in_words, score_of
 from kernelwright.profiling.records import Profile, RungOutcome
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.tables import MetricTable, finding_lines, tables
@@ -73,6 +74,7 @@ class Round:
     author: str
     speedup: Interval | None
     time: str
+    score: str  # empty if the floor is not known
     advice: Advice | None
     predicted: float | None  # gain
     outcome: float | None  # time of the parent / time of this one; the advice predicted it
@@ -92,6 +94,7 @@ class TaskSection:
     audit: str
     profile: "ShownProfile | None"  # of the best kernel
     language: str
+    score: str  # of the best kernel, and what is left to gain; empty if the floor is not known
     source: str  # of the best kernel; empty without one
     command: str  # that shows a round in full
 
@@ -184,6 +187,7 @@ def _section(report: RunReport, task: TaskRun, folded: Folds) -> TaskSection:
         audit=task.audit,
         profile=_shown(best.profile) if best is not None and best.profile is not None else None,
         language=best.candidate.language if best else "",
+        score=score_in_words(best.evaluation) if best else "",
         source=best.candidate.source if best else "",
         command=command(report.where, task_id),
     )
@@ -224,7 +228,8 @@ def _told(task: TaskRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool, folded: Folds) -> Round:
-    evaluation = attempt.evaluation
+    evaluation, score = attempt.evaluation, score_of(attempt.evaluation)
+    below = below_floor(evaluation)
     tried = [other for other in attempts if not other.confirms]
     return Round(
         number=numbering(attempt, attempts),
@@ -232,6 +237,7 @@ def _round(attempt: RecordedAttempt, attempts: list[RecordedAttempt], best: bool
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
         time=formatting.time(evaluation.timing.candidate_us.median if evaluation.timing else None),
+        score=formatting.score(score, below) if below or score is not None else "",
         advice=attempt.advice if attempt.advice is not None and attempt.advice.plan else None,
         predicted=predicted_gain(attempt.advice),
         outcome=None if attempt.confirms else measured_gain(attempt, tried),

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Evaluation, Record, Verdict
+from kernelwright.kernelbench.speed_of_light import below_floor, score_in_words, score_of
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.tables import described, finding_lines
@@ -31,8 +32,8 @@ from kernelwright.results.report.formats import (
 )
 from kernelwright.results.report.rounds import CallReport, RoundReport
 
-COLUMNS = ("round", "verdict", "idea", "from", "vs eager", "time", "calls", "tokens", "cost")
-_NARROW = ("round", "verdict", "idea", "vs eager", "time", "cost")  # that 80 characters have room for
+COLUMNS = ("round", "verdict", "idea", "from", "vs eager", "SOL", "time", "calls", "tokens", "cost")
+_NARROW = ("round", "verdict", "idea", "vs eager", "SOL", "time", "cost")  # that 80 characters have room for
 _WHOSE = {
     "system": "system prompt",
     "user": "prompt",
@@ -161,6 +162,7 @@ def _rows(
             _idea(shown) if shown is not None else "",
             str(shown.parent) if shown is not None and shown.parent is not None else formatting.NOTHING,
             formatting.with_bounds(over_eager),
+            formatting.score(score_of(evaluation), below_floor(evaluation)),
             formatting.time(timing.candidate_us.median if timing is not None else None),
             str(len(shown.calls)) if shown is not None else "",
             f"{shown.tokens:,}" if shown is not None else "",
@@ -271,12 +273,14 @@ def _outcome(evaluation: Evaluation) -> list[str]:
             f"{name}: {formatting.time(time.median)} a call" for name, time in times if time is not None
         ]
     for each in evaluation.sizes:
-        size, weight, verdict, time, _, over_eager, _ = size_cells(each)
+        size, weight, verdict, time, _, over_eager, _, _ = size_cells(each)
         how = f"{time} a call, {over_eager} vs eager" if each.speedup is not None else verdict
         lines.append(f"at {size}, weight {weight}: {how}")
     last = evaluation.sizes[-1] if evaluation.sizes else None
     if last is not None and last.size.hidden and not evaluation.right:  # the reason below does not tell
         lines.append(last.reason)
+    if said := score_in_words(evaluation):
+        lines.append(f"speed-of-light score: {said}")
     if evaluation.own_kernel_share is not None:
         lines.append(f"time in kernels of its own: {formatting.share(evaluation.own_kernel_share)}")
     lines.append(

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
 from kernelwright.profiling.records import Profile
+from kernelwright.profiling.roofline import with_floor
 from kernelwright.results.store.connection import (
     damaged,
     engine_for,
@@ -327,10 +328,11 @@ class RunDatabase:
                     confirms=row.confirms,
                     candidate=self._read_record(Candidate, row.candidate),
                     advice=self._read_optional(Advice, row.advice),
-                    evaluation=self._read_record(Evaluation, evaluation),
-                    profile=self._read_optional(Profile, profile),
+                    evaluation=with_floor(self._read_record(Evaluation, evaluation), profile),
+                    profile=profile,
                 )
-                for row, evaluation, profile in rows
+                for row, evaluation, text in rows
+                for profile in [self._read_optional(Profile, text)]
             ]
 
     def llm_calls(self) -> list[LlmCall]:

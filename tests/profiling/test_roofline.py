@@ -5,7 +5,7 @@ import pytest
 from kernelwright.kernelbench.records import ProductPrecision, Work
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Profile
-from kernelwright.profiling.roofline import in_words, overhead_us, roofline, with_launches
+from kernelwright.profiling.roofline import in_words, overhead_us, roofline, with_floor, with_launches
 from tests.helpers.gpu.h100 import H100
 from tests.helpers.profiling.evaluated import TARGET, evaluation_of
 
@@ -35,6 +35,18 @@ def test_a_copy_is_bound_by_memory() -> None:
     assert profile.value("memory_floor") == pytest.approx(4000.0)
     assert profile.value("achieved_bandwidth") == pytest.approx(10e9)
     assert profile.speed_of_light == pytest.approx(0.5)
+
+
+def test_the_floor_of_an_older_evaluation_is_that_of_its_profile() -> None:
+    """A share of 0.5 of 8000 µs is a floor of 4000 µs; one that is known stays as it is."""
+    work = Work(input_bytes=40_000_000, weight_bytes=0, output_bytes=40_000_000, flops=0)
+    old = evaluation_of(8000.0)
+    found = with_floor(old, roofline(work, TARGET, old))
+    assert found.timing is not None and found.timing.floor_us == pytest.approx(4000.0)
+    known = found.timing.model_copy(update={"floor_us": 1000.0})
+    newer = found.model_copy(update={"timing": known})
+    assert with_floor(newer, roofline(work, TARGET, newer)) == newer
+    assert with_floor(old, None) == old and with_floor(evaluation_of(), None) == evaluation_of()
 
 
 def test_a_large_product_is_bound_by_arithmetic() -> None:

@@ -37,7 +37,8 @@ def shown(database: RunDatabase, format: ReportFormat) -> str:
 def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: ReportFormat) -> None:
     text = shown(example, format)
     softmax, *_ = (line for line in text.splitlines() if "builtin:level1/softmax" in line)
-    for fact in ("correct", "4.00× [3.92, 4.08]", "2.00× [1.96, 2.04]", "97%", "25 µs", "rounds used up"):
+    speedups = "4.00× [3.92, 4.08]", "2.00× [1.96, 2.04]"
+    for fact in ("correct", *speedups, "97%", "0.89", "25 µs", "rounds used up"):
         assert fact in softmax
     relu, *_ = (line for line in text.splitlines() if "builtin:level1/relu" in line)
     assert "≈1 [0.970, 1.040]" in relu  # its median is 1.01
@@ -45,7 +46,8 @@ def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: Rep
     assert "reference (by eager)" in matmul and matmul.count("reference") == 3 and "0.50×" not in matmul
     assert text.index("2 of 6 faster than eager, 1 not distinguishable") < text.index("builtin:level1")
     (overall,) = (line for line in text.splitlines() if "all tasks" in line and "4/6" in line)
-    for fact in ("33%", "17%", "1.69× · 2.00× · 1.50× (n=4)", "1.00× · 1.17× · 1.00× (n=3)"):
+    means = "1.69× · 2.00× · 1.50× (n=4)", "1.00× · 1.17× · 1.00× (n=3)"
+    for fact in ("33%", "17%", *means, "0.73 (n=3)"):
         assert fact in overall
     for fact in ("Testium 9000", "g++ 12.2.0", "landlock (this kernel lacks it)", "cold", "2.9.0"):
         assert fact in text
@@ -64,6 +66,7 @@ def test_a_terminal_shows_whole_words(example: RunDatabase, width: int) -> None:
     assert max(map(len, lines)) <= width
     softmax = next(line for line in lines if "level1/softmax" in line)
     assert "4.00× [3.92, 4.08]" in softmax and "2.00× [1.96, 2.04]" in softmax and "25 µs" in softmax
+    assert "0.89" in softmax.split() and "0.73 (n=3)" in "\n".join(lines)
     assert any("level1/conv" in line and "build_error" in line for line in lines)
     assert any("rounds used up" in line for line in lines)
     overall = next(line for line in lines if "all tasks" in line)
@@ -97,6 +100,41 @@ def test_a_task_of_several_sizes_has_a_table_of_them(
         assert fact in table
     (row,) = summarize(database).tasks
     assert [str(result.size) for result in row.sizes] == ["rows=64", "rows=1024", "rows=7"]
+
+
+@pytest.mark.parametrize("format", [ReportFormat.table, ReportFormat.md, ReportFormat.html])
+@pytest.mark.parametrize(
+    ("floor", "cell"),
+    [(20.0, "0.94"), (24.0, "0.99"), (30.0, ">1"), (None, "—")],  # of a kernel of 25 µs; eager takes 100
+)
+def test_a_time_below_the_floor_is_marked_and_an_unknown_floor_is_blank(
+    database: RunDatabase, format: ReportFormat, floor: float | None, cell: str
+) -> None:
+    database.add_task(task("softmax"))
+    found = run_factory.evaluation(task("softmax"), candidate(1), eager=4.0, floor=floor)
+    database.record_attempt(task("softmax").id, 0, candidate(1), None, found, None)
+    text = shown(database, format)
+    if format is ReportFormat.html:
+        rows = text[text.index("<h2>Tasks") : text.index("<h2>Aggregates")]
+        cells = re.findall(r'<td class="number" data-value="[^"]*">([^<]*)</td>', rows)
+        assert cells[:3] == ["97%", cell.replace(">", "&gt;"), "25 µs"]
+    else:
+        row = next(line for line in text.splitlines() if "builtin:level1/softmax" in line)
+        assert f" {cell} " in row[row.index("97%") : row.index("25 µs")]
+
+
+@pytest.mark.parametrize("width", [160, 170, 180])
+def test_a_wide_terminal_cuts_no_word_off(example: RunDatabase, width: int) -> None:
+    """Of a long name, too, which is folded."""
+    example.add_task(task("a_name_of_more_letters_than_there_is_room_for"))
+    screen = Console(file=io.StringIO(), width=width)
+    screen.print(table(RunReport.read(example), width))
+    assert isinstance(screen.file, io.StringIO)
+    text = screen.file.getvalue()
+    assert "builtin:level1/a_name_of_more_lett" in text and "ers_than_there_is_room_for" in text
+    words = text[: text.index("aggregates")].split()
+    assert words.count("rounds") == 6 and words.count("used") == words.count("up") == 5
+    assert words.count("running") == words.count("interrupted") == 2
 
 
 def test_a_round_says_what_failed_at_a_hidden_size(database: RunDatabase, several: Task) -> None:
@@ -156,6 +194,9 @@ def test_csv_has_raw_numbers_and_leaves_the_unknown_empty(example: RunDatabase) 
         4.08,
     ]
     assert (float(softmax["candidate_us_median"]), softmax["candidate"]) == (25.0, candidate(77).sha256)
+    assert float(softmax["floor_us"]) == 15.0
+    assert float(softmax["speed_of_light_score"]) == pytest.approx(85 / 95)
+    assert (conv["floor_us"], conv["speed_of_light_score"]) == ("", "")
     assert (softmax["usd"], conv["usd"]) == ("", "0.0")
     assert (conv["verdict"], conv["speedup_eager_median"], conv["measures_nothing"]) == (
         "build_error",
@@ -196,6 +237,7 @@ def test_the_page_sets_the_predicted_gain_against_the_measured(example: RunDatab
     best = softmax[softmax.index('<tr class="best">') :].split("</tr>")[0]
     assert "fuse the epilogue" in best
     # Predicted 1.4; from its parent's 50 µs to 25 µs.
+    assert '25 µs<div class="bounds">SOL 0.89</div>' in best
     assert re.findall(r'<td class="number">([\d.]+×)</td>', best) == ["1.40×", "2.00×"]
 
 

@@ -86,6 +86,39 @@ def test_means_are_over_the_correct_tasks(example: RunDatabase) -> None:
     assert (summary.counted.eager, summary.counted.compile, summary.counted.fastest) == (4, 3, 4)
 
 
+def test_scores_are_averaged_where_there_is_one(example: RunDatabase) -> None:
+    """The floor is 0.6 of each kernel's time: 15 of 25 µs, 59.4 of 99 and 30 of 50, where eager takes 100."""
+    summary = summarize(example)
+    rows = {row.task.rpartition("/")[2]: row for row in summary.tasks}
+    assert rows["softmax"].floor_us == pytest.approx(15)
+    scores = [rows[name].speed_of_light_score for name in ("softmax", "relu", "gelu_linear")]
+    assert scores == pytest.approx([85 / 95, 0.50617, 70 / 90], rel=1e-4)
+    assert rows["matmul"].speed_of_light_score is None  # eager is faster than this floor of 120 µs
+    assert rows["conv"].speed_of_light_score is None and rows["attention"].floor_us is None
+    assert summary.speed_of_light_score == pytest.approx((85 / 95 + 0.50617 + 70 / 90) / 3, rel=1e-4)
+    assert summary.counted.score == 3
+
+
+def test_what_is_submitted_as_the_reference_scores_a_half(database: RunDatabase) -> None:
+    """The kernel takes 200 µs, eager 100 and the floor 50: 50 / (50 + 150)."""
+    database.add_task(SOFTMAX)
+    slow = run_factory.evaluation(SOFTMAX, candidate(1), eager=0.5, floor=50.0)
+    database.record_attempt(SOFTMAX.id, 1, candidate(1), None, slow, None)
+    summary = summarize(database)
+    (row,) = summary.tasks
+    assert row.submitted == "eager" and row.speed_of_light_score == pytest.approx(0.25)
+    assert row.counted_score == summary.speed_of_light_score == 0.5
+
+
+def test_without_ceilings_nothing_is_scored(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    found = run_factory.evaluation(SOFTMAX, candidate(1), eager=2.0)
+    database.record_attempt(SOFTMAX.id, 1, candidate(1), None, found, None)
+    summary = summarize(database)
+    assert summary.speed_of_light_score is None and summary.counted.score == 0
+    assert summary.tasks[0].speed_of_light_score is None
+
+
 def test_levels_are_aggregated_each(example: RunDatabase) -> None:
     first, second = summarize(example).levels
     assert (first.level, first.correct, first.total, first.fast_1, first.fast_2) == (1, 3, 4, 0.25, 0.25)

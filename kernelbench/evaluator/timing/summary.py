@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.kernelbench.evaluator.timing.statistics import Timings
-from kernelwright.kernelbench.records import TRAFFIC, GpuClocks, Interval, Speedup, Timing
+from kernelwright.kernelbench.records import TRAFFIC, Ceilings, GpuClocks, Interval, Speedup, Timing, Work
+from kernelwright.kernelbench.speed_of_light import floor_us
 
 
 @dataclass(frozen=True)
@@ -20,20 +21,23 @@ class Baselines:
     same_code: Mapping[str, str]
 
 
-def timing(timings: Timings, clocks: Sequence[GpuClocks], baselines: Baselines) -> Timing:
+def timing(
+    timings: Timings, clocks: Sequence[GpuClocks], baselines: Baselines, work: Work, ceilings: Ceilings
+) -> Timing:
     """Return times of a call in microseconds, with 95% intervals, and how they were taken."""
 
     def of(name: str) -> Interval | None:
         return timings.time_us(name) if name in timings.blocks else None
 
-    first = timings.blocks["candidate"][0]
+    first, traffic = timings.blocks["candidate"][0], of(TRAFFIC)
     return Timing(
         candidate_us=timings.time_us("candidate"),
         eager_us=timings.time_us("eager"),
         compile_us=of("compile"),
         max_autotune_us=of("max-autotune"),
         cuda_graphs_us=of("cuda-graphs"),
-        traffic_us=of(TRAFFIC),
+        traffic_us=traffic,
+        floor_us=floor_us(work, ceilings, traffic),
         calls_per_block=first.calls // first.messages,
         rounds=len(timings.processes) // 2,
         processes=len(set(timings.processes)),

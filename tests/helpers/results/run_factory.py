@@ -78,8 +78,9 @@ def evaluation(
     eager: float | Interval | None = None,
     compile: float | None = None,
     reason: str = "",
+    floor: float | None = None,
 ) -> Evaluation:
-    """An evaluation; with `eager`, one that was timed: eager PyTorch takes 100 µs."""
+    """An evaluation; with `eager`, one that was timed: eager PyTorch takes 100 µs, and at least `floor` µs."""
     timing = speedup = None
     if eager is not None:
         over_eager = eager if isinstance(eager, Interval) else interval(eager)
@@ -89,6 +90,7 @@ def evaluation(
         timing = Timing(
             candidate_us=interval(100 / over_eager.median),
             eager_us=interval(100.0),
+            floor_us=floor,
             calls_per_block=10,
             rounds=20,
         )

@@ -8,6 +8,7 @@ from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.evaluator import CHECK, EAGER, Referee
 from kernelwright.kernelbench.evaluator.workloads import at_every_size, combined, mean, speedup_of_all
 from kernelwright.kernelbench.records import Candidate, Evaluation, Interval, Size, Speedup, Task, Verdict
+from kernelwright.kernelbench.speed_of_light import score_of, share_of_light
 from tests.helpers.evaluator.trial import candidate_of, task_of
 from tests.helpers.results.run_factory import evaluation
 
@@ -114,6 +115,34 @@ def test_a_baseline_that_is_the_same_code_at_one_size_has_its_time_there() -> No
     assert found.timing.max_autotune_us.median == pytest.approx((9 * 20 + 60) / 10)
     assert found.speedup is not None and found.speedup.max_autotune is not None
     assert found.speedup.max_autotune.median == pytest.approx(2.0)
+
+
+def with_floor(found: Evaluation, us: float | None) -> Evaluation:
+    assert found.timing is not None
+    return found.model_copy(update={"timing": found.timing.model_copy(update={"floor_us": us})})
+
+
+def test_the_score_is_that_of_mean_times() -> None:
+    """Ten calls take 120 µs, in eager 300 µs and at least 9 x 4 + 24 = 60 µs: 240 / (240 + 60)."""
+    task = TASK.model_copy(update={"workload": SIZES[:2]})
+    pair = [timed(10, of(3.0, 2.9, 3.1)), timed(30, of(1.0, 0.9, 1.1))]
+    found = combined(task, [with_floor(each, us) for each, us in zip(pair, (4, 24), strict=True)])
+    assert found.timing is not None and found.timing.floor_us == pytest.approx(6)
+    assert score_of(found) == pytest.approx(0.8) and share_of_light(found) == pytest.approx(0.5)
+    assert [score_of(each) for each in found.sizes] == pytest.approx([26 / 32, 0.5])
+
+
+def test_a_floor_that_is_unknown_at_one_size_is_unknown_for_all() -> None:
+    task = TASK.model_copy(update={"workload": SIZES[:2]})
+    pair = [timed(10, of(3.0, 2.9, 3.1)), timed(30, of(1.0, 0.9, 1.1))]
+    found = combined(task, [with_floor(pair[0], 4), pair[1]])
+    assert found.timing is not None and found.timing.floor_us is None and score_of(found) is None
+
+
+def test_what_evaluate_prints_can_be_read_as_a_record() -> None:
+    found = with_floor(timed(10, of(3.0, 2.9, 3.1)), 4)
+    printed = {**found.model_dump(mode="json"), "speed_of_light_score": score_of(found)}
+    assert Evaluation.model_validate(printed) == found
 
 
 def test_old_evaluations_load_and_those_of_one_size_are_written_as_before() -> None:

@@ -96,7 +96,9 @@ def recorded(folder: Path, settings: dict[str, object]) -> RunReport:
         ):
             made = candidate(number)
             round = number if number < 2 else 0
-            database.record_attempt(task.id, round, made, None, evaluation(task, made, eager=eager), None)
+            floor = 10.0 if task is tasks[0] else None
+            found = evaluation(task, made, eager=eager, floor=floor)
+            database.record_attempt(task.id, round, made, None, found, None)
         return RunReport.read(database)
 
 
@@ -112,6 +114,9 @@ def test_the_best_kernels_of_a_run_are_written_as_upstream_s_scripts_read_them(t
     assert entry["ref_runtime"] == pytest.approx(0.1)
     assert entry["metadata"]["hardware"] == TARGET.fingerprint.chip
     assert entry["metadata"]["speedup_eager"][1] == pytest.approx(3.0)
+    assert entry["metadata"]["speed_of_light_score"] == pytest.approx(90 / (90 + 100 / 3 - 10))
+    unknown = json.loads((second / "eval_results.json").read_text())["40"][0]
+    assert "speed_of_light_score" not in unknown["metadata"]
     again = read_archive(tmp_path / "for_upstream")
     assert [kernel.name for kernel in again.kernels] == ["1/7", "2/40"]
     assert [kernel.claim.eager for kernel in again.kernels] == pytest.approx([3.0, 1.5])
