@@ -6,12 +6,12 @@ from typing import Literal
 from kernelwright.kernelbench.candidates import reference_candidate
 from kernelwright.kernelbench.evaluator import SEARCH, EvaluationPool, LocalEvaluator, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelwright.kernelbench.speed_of_light import trusted_share
 from kernelwright.profiling import ladder
 from kernelwright.profiling.counters.time_shares import TimeShares
 from kernelwright.profiling.emulated.emulation import Emulation
 from kernelwright.profiling.gpu.nsight import NsightCompute
 from kernelwright.profiling.records import Profile, RungOutcome
-from kernelwright.profiling.roofline import roofline
 from kernelwright.profiling.rung import Rung, Subject
 from kernelwright.profiling.static.kernel_loops import Loops
 
@@ -35,8 +35,7 @@ class ProfilingPool(EvaluationPool):
         Raises TaskError.
         """
         found = self.evaluate(task, reference_candidate(task), Measurement(("eager",), SEARCH))
-        profile = roofline(self.work(task), found.target, found.at_first_size)
-        return profile.share_of_light if profile is not None else None
+        return trusted_share(found)
 
     def profile(
         self,

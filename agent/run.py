@@ -280,12 +280,9 @@ class Run:
         return reason
 
     def _near_roofline(self, task: Task, tried: Sequence[Attempt]) -> str | None:
-        """Return why a model is not asked about a task, whose eager is timed before anything is paid.
-
-        Of several sizes only the first is known, and there may be more to gain at another.
-        """
+        """Return why a model is not asked about a task, whose eager is timed before anything is paid."""
         config = self.config
-        if self._costs_nothing or config.search.all_tasks or not config.timed or task.workload:
+        if self._costs_nothing or config.search.all_tasks or not config.timed:
             return None
         share = eager_share(tried)
         if share is None and not len(rounds_of(tried)):  # nor does a seed tell

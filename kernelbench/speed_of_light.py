@@ -65,6 +65,16 @@ def score_of(result: Evaluation | SizeResult) -> float | None:
     return speed_of_light_score(timing.candidate_us.median, timing.floor_us, timing.eager_us.median)
 
 
+def lowest_score(result: Evaluation | SizeResult) -> float | None:
+    """Return the score at the lower bound of the speedup over eager; None where there is no score."""
+    timing, speedup = result.timing, result.speedup
+    if score_of(result) is None or timing is None or speedup is None or speedup.eager is None:
+        return None
+    assert timing.floor_us is not None and timing.eager_us is not None
+    slowest = max(timing.floor_us, timing.eager_us.median / speedup.eager.low)
+    return speed_of_light_score(slowest, timing.floor_us, timing.eager_us.median)
+
+
 def share_of_light(result: Evaluation | SizeResult) -> float | None:
     """Return T_sol / T, whose inverse is the most that is left to gain; above 1 for a time below the floor.
 
@@ -97,5 +107,10 @@ def score_in_words(result: Evaluation | SizeResult) -> str:
         return f"none: {share:.2f} times faster than the floor, so a ceiling is wrong or less was computed"
     eager = result.timing.eager_us if result.timing is not None else None
     none = "none, for eager was not timed" if eager is None else "none, for eager is at the floor"
-    said = none if score is None else f"{score:.2f}"
-    return f"{said}; at most {max(1.0, 1 / share):.2f} times faster is left"
+    return f"{none if score is None else f'{score:.2f}'}; {left_in_words(result)}"
+
+
+def left_in_words(result: Evaluation | SizeResult) -> str:
+    """Say how much faster than a correct candidate a kernel can be; empty if the floor is not known."""
+    share = trusted_share(result)
+    return f"at most {max(1.0, 1 / share):.2f} times faster is left" if share else ""

@@ -50,7 +50,7 @@ SURFACE = {
         "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--seed", "--repairs", "--parts",
         "--max-usd", "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
-        "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
+        "--tokens-a-minute", "--rounds", "--target-speedup", "--target-score", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--size", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",

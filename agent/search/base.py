@@ -12,6 +12,7 @@ from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
 from kernelwright.agent.search.rounds import Rounds, rounds_of
 from kernelwright.kernelbench.options import Section
 from kernelwright.kernelbench.records import Advice, Record, Task, Verdict
+from kernelwright.kernelbench.speed_of_light import left_in_words, lowest_score, trusted_share
 from kernelwright.profiling.roofline import in_words
 
 _IN_A_ROW = 3  # failures, then the next file begins afresh
@@ -55,6 +56,11 @@ class StopOptions(Section):
 
     rounds: Annotated[int, Field(ge=1), typer.Option(help="Candidates for each task.")] = 4
     target_speedup: Annotated[float | None, typer.Option(help="Stop at this speedup over eager.")] = None
+    target_score: Annotated[
+        float | None,
+        Field(gt=0, le=1),
+        typer.Option(hidden=True, help="Stop at this speed-of-light score: 0.5 is eager, 1 the roofline."),
+    ] = None
     patience: Annotated[int | None, Field(ge=1), typer.Option(help="Stop after N rounds without a gain.")] = (
         None
     )
@@ -64,7 +70,12 @@ class StopOptions(Section):
 
     @property
     def stop_rules(self) -> "StopRules":
-        return StopRules(rounds=self.rounds, target_speedup=self.target_speedup, patience=self.patience)
+        return StopRules(
+            rounds=self.rounds,
+            target_speedup=self.target_speedup,
+            target_score=self.target_score,
+            patience=self.patience,
+        )
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,7 @@ class StopRules(Record):
 
     rounds: int
     target_speedup: float | None = None  # over eager; the interval's lower bound must reach it
+    target_score: float | None = None  # at the lower bound of the speedup
     patience: int | None = None  # rounds without a gain
     near_ceiling: float = 0.95  # share of the speed of light; one beyond it ends nothing (`wrong_ceiling`)
 
@@ -118,10 +130,14 @@ class StopRules(Record):
             low = lower_bound(best)
             if self.target_speedup is not None and low >= self.target_speedup:
                 return f"at least {low:.2f} times as fast as eager, {self.target_speedup:g} was asked for"
-            light = best.profile.share_of_light if best.profile is not None else None
-            of_one = not best.evaluation.sizes  # others than the first, which is profiled, may be far from it
-            if of_one and best.profile is not None and light is not None and light >= self.near_ceiling:
-                return in_words(best.profile)
+            share, score = trusted_share(best.evaluation), lowest_score(best.evaluation)
+            if share is not None and share >= self.near_ceiling:
+                return f"{min(share, 1.0):.0%} of what the roofline allows"
+            if self.target_score is not None and score is not None and score >= self.target_score:
+                return (
+                    f"a speed-of-light score of at least {score:.2f}, {self.target_score:g} was asked for: "
+                    f"{left_in_words(best.evaluation)}"
+                )
         if len(rounds) >= self.rounds:
             return f"{self.rounds} rounds"
         if rounds.last and needs_a_gpu(rounds.last[-1]):

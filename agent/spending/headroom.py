@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import rounds_of
-from kernelwright.kernelbench.speed_of_light import BEYOND
+from kernelwright.kernelbench.speed_of_light import BEYOND, trusted_share
 from kernelwright.results.lessons.calibration import FASTER, over_eager
 
 _UNKNOWN = math.log(2)  # the headroom of a task in which nothing was timed; chosen by hand
@@ -76,10 +76,9 @@ class Headroom:
 def eager_share(history: Sequence[Attempt]) -> float | None:
     """Return the share of the roofline that eager reaches, by the first attempt that tells; None if none."""
     for attempt in history:
-        light = attempt.profile.share_of_light if attempt.profile is not None else None
-        speedup = over_eager(attempt.evaluation.at_first_size)  # which is what was profiled
-        if light and speedup and light / speedup <= BEYOND:
-            return light / speedup
+        share, speedup = trusted_share(attempt.evaluation), over_eager(attempt.evaluation)
+        if share and speedup and share / speedup <= BEYOND:
+            return share / speedup
     return None
 
 

@@ -8,6 +8,7 @@ from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.gaussian_process import Posterior, measured, timed
 from kernelwright.agent.tuner.rules import BY_KNOB
 from kernelwright.kernelbench.records import Candidate
+from kernelwright.kernelbench.speed_of_light import trusted_share
 from kernelwright.results.lessons.lessons import Expectation
 
 _HARDLY = 0.01  # spread of a knob without a rule
@@ -96,4 +97,4 @@ def kernel_of(knob: str, candidate: Candidate) -> str:
 
 def speed_of_light(attempt: Attempt) -> float:
     """Return the share of the speed of light; 0 if unknown, or if its ceiling was measured too low."""
-    return (attempt.profile.share_of_light if attempt.profile is not None else None) or 0.0
+    return trusted_share(attempt.evaluation) or 0.0

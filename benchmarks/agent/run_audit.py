@@ -22,6 +22,7 @@ from kernelwright.agent.search import rounds_of
 from kernelwright.agent.search.agent import was_measured
 from kernelwright.agent.spending.budget import SpendingLimits
 from kernelwright.kernelbench.records import Verdict
+from kernelwright.kernelbench.speed_of_light import trusted_share
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, TaskRun, TaskState
@@ -149,9 +150,7 @@ class Audited:
         if match := re.fullmatch(r"no call of (\d+) answers in a row could be carried out", reason):
             return sum(each.is_whole and bool(each.calls) for each in own) >= int(match[1])
         if match := re.fullmatch(r"(\d+)% of what the roofline allows", reason):
-            return any(a.profile is not None and (a.profile.share_of_light or 0) >= 0.95 for a in history)
-        if "times faster than the roofline's floor" in reason:
-            return any(a.profile is not None and (a.profile.speed_of_light or 0) > 1 for a in history)
+            return any((trusted_share(a.evaluation) or 0) >= 0.95 for a in history)
         if reason == "no evaluation was left to confirm the winner":
             return self.limits.evaluations is not None and self.evaluations >= self.limits.evaluations
         return False

@@ -31,6 +31,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
     Work,
 )
+from kernelwright.kernelbench.speed_of_light import floor_us
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.roofline import roofline
 
@@ -178,7 +179,8 @@ class StandInPool:
         if speed is None:
             return _evaluation(task, candidate, Verdict.wrong_output)
         took = _FLOOR_US / self._natures[task.id].share / math.exp(speed)
-        timing = Timing(candidate_us=_around(took), calls_per_block=1, rounds=1)
+        floor = floor_us(self.work(task), self.target.ceilings)
+        timing = Timing(candidate_us=_around(took), floor_us=floor, calls_per_block=1, rounds=1)
         return _evaluation(task, candidate, Verdict.correct, timing, Speedup(eager=_around(math.exp(speed))))
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:

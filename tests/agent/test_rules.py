@@ -14,6 +14,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
 )
 from kernelwright.profiling.records import Finding, FindingKind, Metric, Profile
+from kernelwright.profiling.roofline import with_floor
 from kernelwright.results.lessons.lessons import Expectation
 from tests.helpers.attempts import SCHEDULE, attempt, candidate, over_eager, slower
 
@@ -29,7 +30,7 @@ def measured(tried: Candidate, time_us: float, kind: FindingKind, light: float) 
     finding = Finding(kind=kind, says=f"It is {kind}.", fix="", cites={"found": 1.5}, most_gain=1 / light)
     profile = Profile(metrics=(share,), bottleneck="unknown", speed_of_light=light, findings=(finding,))
     found = attempt(tried, time_us)
-    return Attempt(found.candidate, found.evaluation, profile)
+    return Attempt(found.candidate, with_floor(found.evaluation, profile), profile)
 
 
 def moved(history: Sequence[Attempt], advice: Advice) -> Candidate:
@@ -132,7 +133,7 @@ def shares_of(found: Attempt, waiting: float = 0.0, **shares: float) -> Attempt:
     ]
     added.append(Metric(name="time_waiting", value=waiting, unit="1", provenance="perf"))
     profile = found.profile.model_copy(update={"metrics": (*found.profile.metrics, *added)})
-    return Attempt(found.candidate, found.evaluation, profile)
+    return Attempt(found.candidate, with_floor(found.evaluation, profile), profile)
 
 
 def test_moves_are_for_the_kernel_that_the_time_goes_to() -> None:

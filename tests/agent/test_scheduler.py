@@ -18,28 +18,32 @@ from kernelwright.kernelbench.records import (
     Speedup,
     Stages,
     Task,
+    Timing,
     Verdict,
 )
-from kernelwright.profiling.records import Profile
 from tests.helpers.anywhere import TARGET
 
 
 def attempt(speedup: float | None, eager: float | None = 0.25, author: str = "llm:m") -> Attempt:
     """A correct attempt, or a failed one. `eager`: share of the roofline that eager reaches."""
     candidate = Candidate(source="", language="cpp", author=author)
+    timing = None
+    if speedup:
+        took, floor = 80 / speedup, 80 * eager if eager else None
+        around = Interval(median=took, low=took, high=took)
+        timing = Timing(candidate_us=around, floor_us=floor, calls_per_block=1, rounds=1)
     evaluation = Evaluation(
         task="t",
         candidate=candidate.sha256,
         target=TARGET,
         verdict=Verdict.correct if speedup else Verdict.build_error,
         reason="",
+        timing=timing,
         speedup=Speedup(eager=Interval(median=speedup, low=speedup, high=speedup)) if speedup else None,
         stages=Stages(),
         environment=Environment(sandbox=()),
     )
-    light = eager * speedup if eager and speedup else None
-    profile = Profile(metrics=(), bottleneck="memory", speed_of_light=light) if speedup else None
-    return Attempt(candidate, evaluation, profile)
+    return Attempt(candidate, evaluation, None)
 
 
 def test_each_round_closes_a_share_of_what_is_left_to_the_roofline() -> None:

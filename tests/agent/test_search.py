@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import (
     Beam,
@@ -24,17 +26,26 @@ from kernelwright.kernelbench.records import (
     Environment,
     Evaluation,
     Interval,
+    Size,
+    SizeResult,
     Speedup,
     Stages,
     Task,
+    Timing,
     Verdict,
 )
 from kernelwright.profiling.records import Profile
 from tests.helpers.anywhere import TARGET
 
 
+def timed(us: float, light: float | None) -> Timing:
+    exact, eager = Interval(median=us, low=us, high=us), Interval(median=100.0, low=100.0, high=100.0)
+    floor = light * us if light is not None else None
+    return Timing(candidate_us=exact, eager_us=eager, floor_us=floor, calls_per_block=1, rounds=1)
+
+
 def attempt(speedup: float, spread: float = 0.02, light: float | None = None, wrong: bool = False) -> Attempt:
-    """A candidate `speedup` times as fast as eager."""
+    """A candidate `speedup` times as fast as eager, which takes 100 µs, at this share of the speed of light."""
     candidate = Candidate(source=f"{speedup} {spread} {wrong}", language="cpp", author="test")
     found = Interval(median=speedup, low=speedup * (1 - spread), high=speedup * (1 + spread))
     evaluation = Evaluation(
@@ -43,6 +54,7 @@ def attempt(speedup: float, spread: float = 0.02, light: float | None = None, wr
         target=TARGET,
         verdict=Verdict.wrong_output if wrong else Verdict.correct,
         reason="",
+        timing=None if wrong else timed(100 / speedup, light),
         speedup=None if wrong else Speedup(eager=found),
         stages=Stages(),
         environment=Environment(sandbox=()),
@@ -70,12 +82,35 @@ def test_near_the_roofline_there_is_nothing_left_to_gain() -> None:
     rules = StopRules(rounds=9)
     assert rules.reached([attempt(3.0, light=0.94)]) is None
     assert rules.reached([attempt(3.0, light=0.96)]) == "96% of what the roofline allows"
-    said = rules.reached([attempt(3.0, light=1.04)])
-    assert said == (
-        "1.04 times faster than the roofline's floor: the bandwidth was measured too low, or the data lay in the cache"
-    )
-    assert rules.reached([attempt(3.0, light=1.004)]) == "100% of what the roofline allows"
+    assert rules.reached([attempt(3.0, light=1.04)]) == "100% of what the roofline allows"
     assert rules.reached([attempt(3.0, light=0.9), attempt(2.0, light=0.99)]) is None  # not the best one
+
+
+def test_near_the_roofline_of_all_sizes_together_there_is_nothing_left_to_gain() -> None:
+    found = attempt(3.0, light=0.96)
+    rows = Size(constants={"rows": "7"})
+    slow = SizeResult(size=rows, verdict=Verdict.correct, reason="", timing=timed(50.0, 0.5))
+    several = replace(found, evaluation=found.evaluation.model_copy(update={"sizes": (slow,)}))
+    assert StopRules(rounds=9).reached([several]) == "96% of what the roofline allows"
+
+
+def test_a_target_score_is_reached_at_the_lower_bound_of_the_speedup() -> None:
+    """Eager takes 100 µs, the kernel 25 and the floor 20: 80 / 85 = 0.94, and 80 / 85.51 = 0.936 at 3.92."""
+    near = attempt(4.0, light=0.8)
+    assert StopRules(rounds=9, target_score=0.93).reached([near]) == (
+        "a speed-of-light score of at least 0.94, 0.93 was asked for: at most 1.25 times faster is left"
+    )
+    assert StopRules(rounds=9, target_score=0.94).reached([near]) is None
+    assert StopRules(rounds=9).reached([near]) is None  # off unless it is asked for
+    assert StopRules(rounds=9, target_score=0.6).reached([attempt(4.0, light=0.8, spread=0.8)]) is None
+    worse = attempt(2.0, light=0.4)  # 80 / 110, and it is not the best
+    assert StopRules(rounds=9, target_score=0.93).reached([near, worse]) is not None
+    assert StopRules(rounds=9, target_score=0.93).reached([worse]) is None
+
+
+@pytest.mark.parametrize("light", [None, 1.2])
+def test_no_score_ends_a_search_where_the_floor_is_not_known_or_wrong(light: float | None) -> None:
+    assert StopRules(rounds=9, target_score=0.01).reached([attempt(4.0, light=light)]) is None
 
 
 def test_a_ceiling_that_a_kernel_passes_ends_no_search_and_is_said_to_be_wrong() -> None:

@@ -32,6 +32,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
     Work,
 )
+from kernelwright.kernelbench.speed_of_light import floor_us
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.roofline import roofline
 from kernelwright.results.store.database import NoRunError, RunDatabase
@@ -105,7 +106,8 @@ class Pool:
         speedup = float(number[1])
         found = Interval(median=speedup, low=speedup * 0.99, high=speedup * 1.01)
         took = Interval(median=1e6 / speedup, low=0.99e6 / speedup, high=1.01e6 / speedup)
-        timing = Timing(candidate_us=took, calls_per_block=1, rounds=1)
+        floor = floor_us(self.work(task), TARGET.ceilings)
+        timing = Timing(candidate_us=took, floor_us=floor, calls_per_block=1, rounds=1)
         return self._found(task, candidate, Verdict.correct, "", timing, Speedup(eager=found))
 
     def ask(self, task: Task, do: Callable[[Any], Any], client: str) -> Future[Any]:
