@@ -20,7 +20,17 @@ from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import needs_a_gpu
 from kernelwright.kernelbench.evaluator.workloads import HIDDEN
 from kernelwright.kernelbench.jit import flags
-from kernelwright.kernelbench.records import Advice, Build, Interval, Language, SizeResult, Task, Verdict
+from kernelwright.kernelbench.records import (
+    Advice,
+    Build,
+    Evaluation,
+    Interval,
+    Language,
+    SizeResult,
+    Task,
+    Verdict,
+)
+from kernelwright.kernelbench.speed_of_light import score_in_words, score_of
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.roofline import in_words
 from kernelwright.profiling.selection import Selection, judged_by
@@ -232,12 +242,22 @@ def outcome(attempt: Attempt) -> str:
         f"{_of(speedup.eager)} times as fast as eager (with 95% intervals)."
     ]
     lines += [line for result in several if (line := _at_size(result))]
+    if said := _score(evaluation):
+        lines.append(f"Speed-of-light score (0.5 is eager, 1 the roofline): {said}.")
     if attempt.profile is not None and (light := in_words(attempt.profile)):
         that = f"At {several[0].size} it" if several else "That"
         lines.append(f"{that} is {light}; bound by {attempt.profile.bottleneck}.")
     if attempt.profile is not None:
         lines += [f"- {finding.says} {finding.fix}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]
     return "\n".join(lines)
+
+
+def _score(evaluation: Evaluation) -> str:
+    """Describe the score and what is left; with hidden sizes the score alone, which hints at no floor."""
+    if not any(each.size.hidden for each in evaluation.sizes):
+        return score_in_words(evaluation)
+    score = score_of(evaluation)
+    return "" if score is None else f"{score:.2f}"
 
 
 def _at_size(result: SizeResult) -> str:

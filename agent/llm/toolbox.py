@@ -82,7 +82,7 @@ class CheckFile(GivenFile):
 class MeasureFile(GivenFile):
     """Verify a file and time it beside eager PyTorch.
 
-    Gives its time, its speedup and how near the roofline it is.
+    Gives its time, its speedup, its speed-of-light score and what is left to gain.
     """
 
     tool = "measure"

@@ -25,7 +25,12 @@ class FileResult(Record):
     speedup: Annotated[dict[str, Interval], Field(description="By baseline.")] = Field(default_factory=dict)
     own_kernel_share: Annotated[float | None, Field(description="Of its time, in its own kernels.")] = None
     roofline_share: Annotated[
-        float | None, Field(description="Least time at the machine's measured rates over its time.")
+        float | None,
+        Field(description="Least time at the machine's measured rates over its time, at one size."),
+    ] = None
+    speed_of_light_score: Annotated[
+        float | None,
+        Field(description="0.5 for eager's time, 1 for that least time; null: not known, or below it."),
     ] = None
     bottleneck: str = ""
     best: Annotated[int | None, Field(description="Number of the fastest correct file so far.")] = None

@@ -40,6 +40,7 @@ from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import CHECK
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
+from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.results.store.database import RunDatabase
 
 MOST_CHARACTERS = 1_000_000  # of a file
@@ -216,7 +217,7 @@ def file_result(
     confirmed: Attempt | None = None,
 ) -> FileResult:
     attempt = confirmed or tried[number]
-    evaluation, profile = attempt.evaluation, attempt.profile
+    evaluation, profile, score = attempt.evaluation, attempt.profile, score_of(attempt.evaluation)
     timing, speedup = evaluation.timing, evaluation.speedup
     baselines = {name: getattr(timing, f"{name}_us") for name in _BASELINES} if timing is not None else {}
     speedups = (
@@ -237,6 +238,7 @@ def file_result(
         speedup={name: found for name, found in speedups.items() if found is not None},
         own_kernel_share=evaluation.own_kernel_share,
         roofline_share=profile.share_of_light if profile is not None else None,
+        speed_of_light_score=round(score, 2) if score is not None else None,
         bottleneck=profile.bottleneck if profile is not None else "",
         best=best_number(tried),
         said=told(shown, number),

@@ -177,7 +177,7 @@ class Tools:
     ) -> Annotated[CallToolResult, EvaluationAnswer]:
         """Verify a file and time it beside eager PyTorch.
 
-        Gives its time, its speedup with an interval, and how near the roofline it is.
+        Gives its time, its speedup with an interval, its speed-of-light score and what is left to gain.
         """
         return await self._evaluate(ctx, path, source, task, idea, wait_s, timed=True)
 

@@ -225,6 +225,43 @@ def test_what_predictions_came_to() -> None:
     ]
 
 
+def with_floor(found: Attempt, floor_us: float | None) -> Attempt:
+    """The attempt beside an eager of 1000 µs and this floor."""
+    timing = found.evaluation.timing
+    assert timing is not None
+    known = {"eager_us": Interval(median=1000, low=1000, high=1000), "floor_us": floor_us}
+    evaluation = found.evaluation.model_copy(update={"timing": timing.model_copy(update=known)})
+    return replace(found, evaluation=evaluation)
+
+
+def test_coder_judge_and_agent_are_told_what_is_left_to_gain() -> None:
+    """500 of 1000 µs, where the floor is 200: 800 / (800 + 300)."""
+    good = with_floor(attempt("good", Verdict.correct, 500), 200)
+    shown = PromptSubject(good, 1)
+    said = "Speed-of-light score (0.5 is eager, 1 the roofline): 0.73; at most 2.50 times faster is left."
+    for messages in (
+        coder_messages(SITUATION, "cpp", shown, None, None, is_best=True),
+        judge_messages(SITUATION, shown, (METRIC,), ()),
+        agent_messages(SITUATION, "cpp", (good,), shown, "all"),
+    ):
+        assert said in messages[1].content
+    assert "no more than the outcome says is left" in judge_messages(SITUATION, shown, (), ())[0].content
+
+
+def test_what_is_below_the_floor_is_said_to_be_doubtful_and_an_unknown_floor_is_left_out() -> None:
+    good = attempt("good", Verdict.correct, 500)
+    assert "none: 1.20 times faster than the floor, so a ceiling is wrong" in outcome(with_floor(good, 600))
+    assert "Speed-of-light" not in outcome(with_floor(good, None))
+
+
+def test_the_score_with_a_hidden_size_says_nothing_of_its_floor() -> None:
+    """All sizes alike score 0.73; what is left would tell the hidden size's bytes to the last digit."""
+    said = outcome(at_sizes(*[with_floor(attempt("k", Verdict.correct, 500), 200)] * 3))
+    assert "Speed-of-light score (0.5 is eager, 1 the roofline): 0.73." in said and "is left" not in said
+    beyond = outcome(at_sizes(*[with_floor(attempt("k", Verdict.correct, 500), 600)] * 3))
+    assert "Speed-of-light" not in beyond
+
+
 def test_unmeasured_candidates_have_an_outcome_too() -> None:
     assert "unmeasured" in outcome(attempt("triton", Verdict.unmeasured, reason="no GPU"))
 

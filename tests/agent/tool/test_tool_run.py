@@ -16,6 +16,7 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
+from kernelwright.results.summary import summarize
 from tests.helpers.conversing import TASK, Pool, file
 from tests.helpers.tool_runs import tool_run
 
@@ -31,6 +32,17 @@ def test_a_file_that_was_checked_is_measured_and_then_known(tmp_path: Path) -> N
         assert again == measured
         assert run.evaluate(TASK, file(1.5), timed=False).evaluation == measured.evaluation
     assert pool.evaluated == ["check speedup = 1.5", "measure speedup = 1.5"]
+
+
+def test_an_agent_reads_the_score_that_the_report_has(tmp_path: Path) -> None:
+    """Eager takes 1 s, this file 2/3 s, and 2 MiB at 10 GB/s 210 µs: 0.9998 / (0.9998 + 0.6665)."""
+    with tool_run(tmp_path) as run:
+        measured = run.evaluate(TASK, file(1.5), timed=True)
+        checked = run.evaluate(TASK, file(1.6), timed=False)
+        found = summarize(run.database)
+    assert measured.speed_of_light_score == 0.6 and checked.speed_of_light_score is None
+    assert "Speed-of-light score (0.5 is eager, 1 the roofline): 0.60; at most 3178.91 times" in measured.said
+    assert found.tasks[0].speed_of_light_score == pytest.approx(0.60002, abs=1e-4)
 
 
 def test_every_number_is_in_the_database_under_its_id(tmp_path: Path) -> None:
