@@ -49,7 +49,7 @@ def test_an_attempt_comes_back_as_it_was_recorded(tmp_path: Path) -> None:
     with new_run(tmp_path) as database:
         database.add_task(SOFTMAX)
         failed = evaluation(SOFTMAX, first, Verdict.wrong_output, reason="error 3.4 budgets")
-        measured = evaluation(SOFTMAX, second, eager=1.92, compile=1.1)
+        measured = evaluation(SOFTMAX, second, eager=1.92, compile=1.1, floor=30.0)
         database.record_attempt(SOFTMAX.id, 1, first, None, failed, None)
         database.record_attempt(SOFTMAX.id, 2, second, ADVICE, measured, PROFILE)
 
@@ -339,3 +339,15 @@ def test_a_url_without_a_driver_names_what_to_install() -> None:
 def test_the_tables_can_be_made_in_postgresql() -> None:
     for table in Base.metadata.sorted_tables:
         assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))
+
+
+def test_the_floor_of_an_older_evaluation_is_read_from_its_profile(tmp_path: Path) -> None:
+    """A share of 0.6 of 50 µs; of a profile that knows none, none."""
+    with new_run(tmp_path) as database:
+        database.add_task(SOFTMAX)
+        old = evaluation(SOFTMAX, candidate(1), eager=2.0)
+        unknown = PROFILE.model_copy(update={"speed_of_light": None})
+        for round, profile in enumerate((PROFILE, unknown, None)):
+            database.record_attempt(SOFTMAX.id, round, candidate(1), None, old, profile)
+        timings = [attempt.evaluation.timing for attempt in database.attempts(SOFTMAX.id)]
+    assert [timing.floor_us for timing in timings if timing is not None] == [pytest.approx(30), None, None]
