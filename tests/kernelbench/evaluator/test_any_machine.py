@@ -22,6 +22,7 @@ from kernelwright.kernelbench.evaluator.timing import ceilings
 from kernelwright.kernelbench.evaluator.timing import target as target_module
 from kernelwright.kernelbench.evaluator.timing.target import detect_target
 from kernelwright.kernelbench.records import Ceilings, Verdict, Work
+from kernelwright.kernelbench.speed_of_light import floor_us, score_of
 from kernelwright.profiling.roofline import in_words, roofline
 from kernelwright.results import formatting
 from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
@@ -179,17 +180,21 @@ def test_a_candidate_is_judged_where_no_ceiling_is_known(
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.environment.caches == "hot"  # they could not be emptied
     assert profile is not None and profile.speed_of_light is None and in_words(profile) == ""
+    assert evaluation.timing is not None and evaluation.timing.floor_us is None
+    assert score_of(evaluation) is None
 
 
 def test_a_product_s_floor_needs_no_bandwidth_and_a_copy_s_no_peak(evaluator: Referee) -> None:
     task = task_of(REFERENCE)
     evaluation = evaluator.evaluate(task, candidate_of(variant("Model", "Model")), EAGER)
+    assert evaluation.timing is not None
+    assert evaluation.timing.floor_us == floor_us(evaluator.work(task), evaluation.target.ceilings)
     some = Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=None, fp32_flops_s=None)
     target = evaluator.target.model_copy(update={"ceilings": some})
     moved = Work(input_bytes=10**6, weight_bytes=0, output_bytes=0, flops=0)
     known = roofline(moved, target, evaluation)
     assert known is not None and known.speed_of_light == pytest.approx(
-        100 / evaluation.timing.candidate_us.median  # type: ignore[union-attr]
+        100 / evaluation.timing.candidate_us.median
     )
     products = roofline(moved.model_copy(update={"flops": 10**9}), target, evaluation)
     assert products is not None and products.speed_of_light is None

@@ -16,6 +16,7 @@ from kernelwright.kernelbench.evaluator.processes.generated import digest
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Verdict
+from kernelwright.kernelbench.speed_of_light import floor_us
 from kernelwright.profiling.roofline import roofline
 from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
@@ -180,6 +181,9 @@ def test_traffic_is_timed_beside_the_candidate_and_is_no_rival(evaluator: Refere
     profile = roofline(evaluator.work(task), evaluator.target, done)
     assert profile is not None and {m.name: m.value for m in profile.metrics}["memory_floor"] == (
         done.timing.traffic_us.median
+    )
+    assert done.timing.floor_us == floor_us(
+        evaluator.work(task), evaluator.target.ceilings, done.timing.traffic_us
     )
 
 
