@@ -15,6 +15,8 @@ was measured for its operands' precision on this machine; whichever takes longer
 T, T_sol and T_ref are means over its calls, by the sizes' weights.
 """
 
+from collections.abc import Callable
+
 from kernelwright.kernelbench.records import Ceilings, Evaluation, Interval, SizeResult, Verdict, Work
 
 BEYOND = 1.05  # share of a ceiling, from which it was measured too low; below, noise of both may explain it
@@ -56,23 +58,25 @@ def speed_of_light_score(time_us: float, floor_us: float, reference_us: float) -
 
 
 def score_of(result: Evaluation | SizeResult) -> float | None:
-    """Return the score of a correct candidate against eager; None if it was not timed, or has none."""
-    timing = result.timing
-    if result.verdict is not Verdict.correct or timing is None:
-        return None
-    if timing.floor_us is None or timing.eager_us is None:
-        return None
-    return speed_of_light_score(timing.candidate_us.median, timing.floor_us, timing.eager_us.median)
+    """Return the score of a correct candidate against eager; None if it was not timed, or has none.
+
+    T_ref is T times the speedup over eager, which is better known than either time: the two are timed in
+    turn. So a kernel scores above 0.5 where it is faster than eager.
+    """
+    return _score(result, lambda speedup: speedup.median)
 
 
 def lowest_score(result: Evaluation | SizeResult) -> float | None:
-    """Return the score at the lower bound of the speedup over eager; None where there is no score."""
-    timing, speedup = result.timing, result.speedup
-    if score_of(result) is None or timing is None or speedup is None or speedup.eager is None:
+    """Return the score at the lower bound of the speedup over eager; None where there is none."""
+    return _score(result, lambda speedup: speedup.low)
+
+
+def _score(result: Evaluation | SizeResult, bound: Callable[[Interval], float]) -> float | None:
+    share, eager = trusted_share(result), _over_eager(result)
+    if share is None or eager is None:
         return None
-    assert timing.floor_us is not None and timing.eager_us is not None
-    slowest = max(timing.floor_us, timing.eager_us.median / speedup.eager.low)
-    return speed_of_light_score(slowest, timing.floor_us, timing.eager_us.median)
+    # In units of T: the floor is `share`, and eager takes its speedup.
+    return speed_of_light_score(eager.median / bound(eager), share, eager.median)
 
 
 def share_of_light(result: Evaluation | SizeResult) -> float | None:
@@ -98,6 +102,10 @@ def below_floor(result: Evaluation | SizeResult) -> bool:
     return share is not None and share > BEYOND
 
 
+def _over_eager(result: Evaluation | SizeResult) -> Interval | None:
+    return result.speedup.eager if result.speedup is not None else None
+
+
 def score_in_words(result: Evaluation | SizeResult) -> str:
     """Describe the score and what is left to gain, in a phrase; empty if the floor is not known."""
     share, score = share_of_light(result), score_of(result)
@@ -105,9 +113,9 @@ def score_in_words(result: Evaluation | SizeResult) -> str:
         return ""
     if share > BEYOND:
         return f"none: {share:.2f} times faster than the floor, so a ceiling is wrong or less was computed"
-    eager = result.timing.eager_us if result.timing is not None else None
-    none = "none, for eager was not timed" if eager is None else "none, for eager is at the floor"
-    return f"{none if score is None else f'{score:.2f}'}; {left_in_words(result)}"
+    eager = "was not timed" if _over_eager(result) is None else "is at the floor"
+    said = f"none, for eager {eager}" if score is None else f"{score:.2f}"
+    return f"{said}; {left_in_words(result)}"
 
 
 def left_in_words(result: Evaluation | SizeResult) -> str:

@@ -39,9 +39,9 @@ from tests.helpers.anywhere import TARGET
 
 
 def timed(us: float, light: float | None) -> Timing:
-    exact, eager = Interval(median=us, low=us, high=us), Interval(median=100.0, low=100.0, high=100.0)
+    exact = Interval(median=us, low=us, high=us)
     floor = light * us if light is not None else None
-    return Timing(candidate_us=exact, eager_us=eager, floor_us=floor, calls_per_block=1, rounds=1)
+    return Timing(candidate_us=exact, floor_us=floor, calls_per_block=1, rounds=1)
 
 
 def attempt(speedup: float, spread: float = 0.02, light: float | None = None, wrong: bool = False) -> Attempt:

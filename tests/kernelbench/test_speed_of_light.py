@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.kernelbench.records import Ceilings, Evaluation, Interval, ProductPrecision, Verdict, Work
+from kernelwright.kernelbench.records import (
+    Ceilings,
+    Evaluation,
+    Interval,
+    ProductPrecision,
+    Speedup,
+    Verdict,
+    Work,
+)
 from kernelwright.kernelbench.speed_of_light import (
     BEYOND,
     below_floor,
     floor_us,
+    lowest_score,
     score_in_words,
     score_of,
     share_of_light,
@@ -33,8 +42,9 @@ def exact(us: float) -> Interval:
 def timed(us: float, eager: float | None, floor: float | None) -> Evaluation:
     found = evaluation_of(us)
     assert found.timing is not None
-    known = {"eager_us": exact(eager) if eager is not None else None, "floor_us": floor}
-    return found.model_copy(update={"timing": found.timing.model_copy(update=known)})
+    timing = found.timing.model_copy(update={"floor_us": floor})
+    speedup = Speedup(eager=exact(eager / us)) if eager is not None else None
+    return found.model_copy(update={"timing": timing, "speedup": speedup})
 
 
 @pytest.mark.parametrize(
@@ -92,6 +102,23 @@ def test_the_score_of_an_evaluation_is_against_eager() -> None:
     assert score_of(timed(50.0, eager=None, floor=20.0)) is None
     assert score_of(timed(50.0, eager=80.0, floor=None)) is None  # its ceilings were not measured
     assert score_of(evaluation_of()) is None  # not timed
+
+
+def test_a_kernel_scores_above_a_half_where_its_speedup_is_above_1() -> None:
+    """Their medians, 50 and 49 µs, say otherwise, as on a busy machine: T_ref is 50 x 1.2 = 60 µs."""
+    found = timed(50.0, eager=60.0, floor=20.0)
+    assert found.timing is not None
+    beside = found.timing.model_copy(update={"eager_us": exact(49.0)})
+    assert score_of(found.model_copy(update={"timing": beside})) == pytest.approx(40 / 70)
+
+
+def test_the_lowest_score_is_that_at_the_lower_bound_of_the_speedup() -> None:
+    """Eager takes 80 µs, the kernel 50, at the worst 64: 60 / (60 + 44)."""
+    found = timed(50.0, eager=80.0, floor=20.0)
+    wide = Speedup(eager=Interval(median=1.6, low=1.25, high=2.0))
+    assert lowest_score(found.model_copy(update={"speedup": wide})) == pytest.approx(60 / 104)
+    assert lowest_score(found) == pytest.approx(score_of(found))
+    assert lowest_score(timed(50.0, eager=80.0, floor=None)) is None
 
 
 def test_what_is_not_correct_has_none() -> None:
