@@ -59,7 +59,7 @@ class StopOptions(Section):
     target_score: Annotated[
         float | None,
         Field(gt=0, le=1),
-        typer.Option(hidden=True, help="Stop at this speed-of-light score: 0.5 is eager, 1 the roofline."),
+        typer.Option(help="Stop at this speed-of-light score, 0 to 1."),
     ] = None
     patience: Annotated[int | None, Field(ge=1), typer.Option(help="Stop after N rounds without a gain.")] = (
         None
