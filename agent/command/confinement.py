@@ -1,16 +1,21 @@
 """View of the machine that a coding agent has while it works for a run, by bubblewrap (`bwrap`).
 
 It keeps its home folder, /tmp and the network, for its settings and its model. The run's folder with the
-database, the evaluator's scratch files and caches, other processes and the GPU are not there; kernelwright
-and its Python cannot be written. https://github.com/containers/bubblewrap
+database, the evaluator's scratch files and caches, other processes and the GPU are not there, nor are the
+sockets by which processes outside are started; what kernelwright takes programs and modules from cannot be
+written. A folder that is mounted could not be replaced, but one above it could: those are mounted, too.
+What an agent leaves in the home folder for the next login is not guarded against.
+https://github.com/containers/bubblewrap
 """
 
 import os
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +23,10 @@ from pathlib import Path
 import kernelwright
 from kernelwright.kernelbench.evaluator.processes.scratch import PREFIX
 from kernelwright.kernelbench.machine import cache_folder
+
+# Of services that run what they are told, outside: systemd's, by D-Bus or its own; containers; terminals.
+_SOCKETS = ("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman",
+            "/run/screen", "/run/user/{user}", "/tmp/tmux-{user}")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,9 +37,7 @@ class Confinement:
 
     def words(self, folders: Iterable[Path]) -> list[str]:
         """Return the words to put before a command; none where there is no bubblewrap."""
-        return (
-            [*_words(self.run.resolve(), [each.resolve() for each in folders])] if why_not() is None else []
-        )
+        return _words(self.run.resolve(), [each.resolve() for each in folders]) if why_not() is None else []
 
 
 @cache
@@ -44,22 +51,52 @@ def why_not() -> str | None:
     return (done.stderr.strip() or "bwrap fails") if done.returncode else None
 
 
-def _words(run: Path, folders: Iterable[Path]) -> Iterable[str]:
-    yield from ("bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc")
-    yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
-    for folder in dict.fromkeys((Path(tempfile.gettempdir()), Path("/tmp"), Path.home())):
-        if folder != Path("/"):
-            yield from ("--bind-try", str(folder), str(folder))
-    pythons = (Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
-    for folder in dict.fromkeys((*pythons, *_package())):
-        yield from ("--ro-bind", str(folder), str(folder))
-    hidden = [cache_folder(), *Path(tempfile.gettempdir()).glob(f"{PREFIX}{os.getpid()}-*"), run]
-    for folder in hidden:
-        if folder.is_dir():
-            yield from ("--tmpfs", str(folder))
-    for folder in folders:
-        yield from ("--bind", str(folder), str(folder))
-    yield "--"
+def _words(run: Path, folders: Iterable[Path]) -> list[str]:
+    words = ["bwrap", "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]
+    words += ["--cap-drop", "ALL"]  # root would unmount what hides the run
+    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    mounts = _mounts(run) | dict.fromkeys(folders, "--bind")
+    for path in sorted(mounts):  # a folder comes before those in it
+        if mounts[path] == "--tmpfs" and not path.is_dir():
+            words += ["--ro-bind", "/dev/null", str(path)]
+        else:
+            words += [mounts[path], *([] if mounts[path] == "--tmpfs" else [str(path)]), str(path)]
+    return [*words, "--"]
+
+
+def _mounts(run: Path) -> dict[Path, str]:
+    """Return how each path is mounted, without the folders that a command works in."""
+    temporary, home = Path(tempfile.gettempdir()).resolve(), Path.home().resolve()
+    writable = {temporary, Path("/tmp").resolve(), home} - {Path("/")}
+    sockets = [Path(each.format(user=os.getuid())) for each in _SOCKETS]
+    hidden = [cache_folder().resolve(), *temporary.glob(f"{PREFIX}{os.getpid()}-*"), home / ".ssh", *sockets]
+    trusted = _trusted(writable)
+    mounts = {
+        **dict.fromkeys(writable, "--bind"),
+        **{each: "--ro-bind" for each in trusted if not trusted & set(each.parents)},
+        **{each.resolve(): "--tmpfs" for each in (*hidden, run) if each.exists()},
+    }
+    for path in tuple(mounts):
+        above = list(path.parents)
+        mounted = next((n for n, parent in enumerate(above) if parent in mounts), None)
+        if mounted is not None and mounts[above[mounted]] == "--bind":
+            mounts |= dict.fromkeys(above[:mounted], "--bind")
+    return mounts
+
+
+def _trusted(writable: set[Path]) -> set[Path]:
+    """Return the writable folders that this process, and those it starts, take programs and modules from.
+
+    One that is not there is made, for whoever makes it fills it.
+    """
+    programs = [*os.get_exec_path(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    modules = [sys.prefix, sys.base_prefix, *sys.path, *_package()]
+    for each in programs:
+        if writable & set(Path(each).parents):
+            with suppress(OSError):
+                Path(each).mkdir(parents=True, exist_ok=True)
+    found = {Path(each).resolve() for each in (*programs, *modules)}
+    return {each for each in found if writable & set(each.parents) and each.exists()}
 
 
 def _package() -> list[Path]:

@@ -1,6 +1,7 @@
 """Runs of a command-line agent: worktrees, budgets, what is recorded, what it cannot reach."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -191,3 +192,37 @@ def test_the_run_and_other_processes_are_hidden_from_the_command(tmp_path: Path)
     assert "run.db" not in text.replace("run.db:", "") and "WROTE" not in text
     assert int(next(line for line in text.splitlines() if line.isdigit())) < 10
     assert authors(tmp_path) == ["command:cat/1"] and len(ended(tmp_path)) == 1
+
+
+@confined
+def test_what_hides_the_run_cannot_be_taken_away_nor_the_folders_above_it(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "run"
+    folder.parent.mkdir()
+    command = "\n".join(
+        [
+            f"cd /; umount -l {folder}; mv {folder.parent} {tmp_path}/elsewhere && echo MOVED",
+            f"mkdir -p {folder}; ls {folder}",
+            "grep CapEff /proc/self/status",
+        ]
+    )
+    assert execute(folder, Pool(), f"{writing(1.5)}{command}")
+    text = log(folder)
+    assert "MOVED" not in text and "run.db" not in text and "0000000000000000" in text
+    assert authors(folder) == ["command:cat/1"]
+
+
+@confined
+def test_programs_and_modules_that_the_run_takes_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, missing, modules = tmp_path / "bin", tmp_path / "own" / "bin", tmp_path / "modules"
+    programs.mkdir()
+    modules.mkdir()
+    monkeypatch.setenv("PATH", os.pathsep.join([str(missing), str(programs), os.environ["PATH"]]))
+    monkeypatch.syspath_prepend(str(modules))
+    spoil = "\n".join(
+        f"mkdir -p {each}; echo spoiled > {each}/git; mv {each.parent} {tmp_path}-elsewhere"
+        for each in (programs, missing, modules)
+    )
+    assert execute(tmp_path / "run", Pool(), f"{writing(1.5)}{spoil}; touch {tmp_path}/own/free")
+    assert not list(tmp_path.glob("**/git")) and (tmp_path / "own" / "free").exists()
