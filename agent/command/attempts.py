@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from kernelwright.agent.command.confinement import Confinement
 from kernelwright.agent.tool.records import TaskDescription
 from kernelwright.agent.tool.workspace import MARK, MCP, Server, Workspace
-from kernelwright.kernelbench.errors import InfrastructureError, StorageError
+from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.store.folder import write_atomically
 
@@ -35,7 +36,7 @@ PROMPT = (
 _MOST_LOG = 64 << 20  # bytes; what comes after is dropped
 _POLL_S = 0.2
 _GRACE_S = 10.0  # between the request to end and the end
-_CANNOT_RUN = (126, 127)  # exit status of a shell that does not find a command, or may not run it
+_GIT_S = 120.0  # for git, which may run what an agent has set up
 _GIT = (
     "git", "-c", "user.name=kernelwright", "-c", "user.email=kernelwright@localhost",
     "-c", "commit.gpgsign=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*",
@@ -85,41 +86,49 @@ class TaskAttempts:
 
         `kernel`: the file to begin with. Raises StorageError.
         """
-        start, place = self.folder / "start", self.folder / f"attempt-{number}"
+        place = self.folder / f"attempt-{number}"
+        workspace = Workspace(place, server, self.task)
         try:
-            if not (start / ".git").exists():
-                shutil.rmtree(start, ignore_errors=True)
-                Workspace(start, server, self.task).write(described, kernel)
-                self._git(start, "init", "-q")
-                self._git(start, "symbolic-ref", "HEAD", "refs/heads/main")
-                (start / ".git" / "info").mkdir(exist_ok=True)
-                (start / ".git" / "info" / "exclude").write_text(f"{MARK}\n{MCP}\n")
-                self._commit(start, "The task, and a kernel to start from")
-                (start / MARK).unlink()
-                (start / MCP).unlink()
-            workspace = Workspace(place, server, self.task)
-            if not (place / MARK).exists():
-                shutil.rmtree(place, ignore_errors=True)
-                place.mkdir()
-                self._git(start, "worktree", "prune")
-                self._git(start, "worktree", "add", "-q", "-f", "-B", place.name, str(place), "main")
-                workspace.kernel.unlink(missing_ok=True)
+            if (place / MARK).exists():
                 workspace.write(described, kernel)
-                self._commit(place, f"Start of attempt {number}")
-            else:
-                workspace.write(described, kernel)
+                return workspace
+            try:
+                self._begin(workspace, described, kernel)
+            except StorageError:  # an earlier attempt may have spoiled the repository
+                shutil.rmtree(self.folder / "start", ignore_errors=True)
+                self._begin(workspace, described, kernel)
         except OSError as error:
             raise StorageError(
                 f"{self.folder} cannot be written ({error.strerror or error})", "free some space"
             ) from error
         return workspace
 
+    def _begin(self, workspace: Workspace, described: TaskDescription, kernel: str) -> None:
+        """Make the worktree of an attempt and, before the first, the repository."""
+        start, place = self.folder / "start", workspace.path
+        if not (start / ".git").exists():
+            shutil.rmtree(start, ignore_errors=True)
+            Workspace(start, workspace.run, self.task).write(described, kernel)
+            self._git(start, "init", "-q")
+            self._git(start, "symbolic-ref", "HEAD", "refs/heads/main")
+            (start / ".git" / "info").mkdir(exist_ok=True)
+            (start / ".git" / "info" / "exclude").write_text(f"{MARK}\n{MCP}\n")
+            self._commit(start, "The task, and a kernel to start from")
+            (start / MARK).unlink()
+            (start / MCP).unlink()
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        self._git(start, "worktree", "prune")
+        self._git(start, "worktree", "add", "-q", "-f", "-B", place.name, str(place), "main")
+        workspace.write(described, kernel, replace=True)
+        self._commit(place, f"Start of attempt {place.name.rpartition('-')[2]}")
+
     def run(
         self, workspace: Workspace, command: str, limit_s: float, reason_to_stop: Callable[[], str | None]
     ) -> tuple[int | None, str]:
         """Run a command in a workspace to its end, or until there is a reason to stop it.
 
-        Returns its exit status and the reason. Raises InfrastructureError if it cannot be run at all.
+        Returns its exit status and the reason.
         """
         place = workspace.path
         log = place.with_name(f"{place.name}.log")
@@ -147,10 +156,6 @@ class TaskAttempts:
         finally:
             _end(process)
             copying.join(_GRACE_S)
-        if not reason and process.returncode in _CANNOT_RUN:
-            raise InfrastructureError(
-                f"--command cannot be run: {_last_line(log)}", "see whether it is installed"
-            )
         return process.returncode, reason
 
     def close(self, workspace: Workspace, said: str) -> None:
@@ -163,14 +168,33 @@ class TaskAttempts:
         self._git(place, "commit", "-q", "--allow-empty", "-m", said)
 
     def _git(self, place: Path, *words: str) -> None:
-        """Run git where an agent may have written its settings: confined as the agent is."""
-        before = self.confinement.words([each for each in self.folder.iterdir() if each.is_dir()])
-        done = subprocess.run(
-            [*before, *_GIT, *words], cwd=place, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise StorageError(f"git {words[0]} fails in {place}: {last}", "see whether git works there")
+        """Run git where an agent may have written its settings: confined as the agent is, and not for long.
+
+        Raises StorageError.
+        """
+        what = f"git {words[0]} in {place}"
+        try:
+            before = self.confinement.words([each for each in self.folder.iterdir() if each.is_dir()])
+            with tempfile.TemporaryFile() as output:
+                process = subprocess.Popen(
+                    [*before, *_GIT, *words],
+                    cwd=place,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+                try:
+                    status = process.wait(_GIT_S)
+                finally:
+                    _end(process)
+                output.seek(max(0, output.seek(0, os.SEEK_END) - 1000))
+                said = output.read().decode(errors="replace").strip().splitlines()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StorageError(f"{what} fails: {error}", "see whether git works there") from None
+        if status:
+            last = said[-1] if said else "no message"
+            raise StorageError(f"{what} fails: {last}", "see whether git works there")
 
     @property
     def _record(self) -> Path:
@@ -194,6 +218,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(grace)
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """Return the end of the last line of a log."""
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it prints nothing"
+    return lines[-1][-300:] if lines else "it prints nothing"

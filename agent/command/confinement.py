@@ -89,8 +89,9 @@ def _trusted(writable: set[Path]) -> set[Path]:
 
     One that is not there is made, for whoever makes it fills it.
     """
-    programs = [*os.get_exec_path(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
-    modules = [sys.prefix, sys.base_prefix, *sys.path, *_package()]
+    programs = os.get_exec_path()
+    programs += [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    modules = [sys.prefix, sys.base_prefix, *sys.path, *map(str, _package())]
     for each in programs:
         if writable & set(Path(each).parents):
             with suppress(OSError):

@@ -6,6 +6,7 @@ it ends. A run that is killed goes on in the same workspace. The winner is confi
 """
 
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.agent.command import confinement
-from kernelwright.agent.command.attempts import EndedAttempt, TaskAttempts
+from kernelwright.agent.command.attempts import EndedAttempt, TaskAttempts, last_line
 from kernelwright.agent.command.confinement import Confinement
 from kernelwright.agent.command.tools import AttemptTools
 from kernelwright.agent.config import RunConfig
@@ -27,9 +28,11 @@ from kernelwright.agent.search.agent import was_measured
 from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.referee_tools import MOST_CHARACTERS
 from kernelwright.agent.tool.workspace import Server, Workspace
-from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.errors import InfrastructureError, UsageError
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.database import RunDatabase
+
+_CANNOT_RUN = (126, 127)  # exit status of a shell that does not find a command, or may not run it
 
 
 @dataclass(kw_only=True)
@@ -110,6 +113,9 @@ class CommandLoop(TaskLoop):
         if tools.failure is not None:
             raise tools.failure
         files = len(tools.tried(task)) - before
+        if not why and status in _CANNOT_RUN and not files:
+            said = last_line(workspace.path.with_name(f"{workspace.path.name}.log"))
+            raise InfrastructureError(f"--command cannot be run: {said}", "see whether it is installed")
         took = time.monotonic() - began
         attempts.record(EndedAttempt(number=number, seconds=took, exit_status=status, why=why, files=files))
         how = why or f"exit status {status}"
@@ -120,7 +126,8 @@ class CommandLoop(TaskLoop):
         """Measure what is in `kernel.py`, unless it was; returns why that cannot be, if it cannot."""
         kernel = workspace.kernel
         try:
-            if kernel.is_symlink() or kernel.stat().st_size > MOST_CHARACTERS:
+            found = kernel.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_CHARACTERS:  # a pipe is never read
                 return "; kernel.py is no file of kernels"
             tools.evaluate(task, kernel.read_text(encoding="utf-8-sig"), timed=True)
         except (OSError, UnicodeDecodeError, UsageError, BudgetSpent) as error:

@@ -208,6 +208,8 @@ def workspace(
     if (place / MARK).exists():
         raise UsageError(f"{folder} is a workspace already", "choose another folder")
     run = out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{place.name}"
+    if taken := Workspace(place, run, "").taken():
+        raise UsageError(f"{folder} has {', '.join(taken)} already", "choose another folder")
     if run.resolve().is_relative_to(place):
         raise UsageError(f"the run {run} would be inside the workspace", "give --out outside of it")
     command = shlex.join(["kernelwright", *sys.argv[1:]])

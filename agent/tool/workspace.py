@@ -12,7 +12,9 @@ The run, with its database, is in another folder.
 """
 
 import json
+import os
 import shlex
+import shutil
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ MARK = ".kernelwright.toml"
 MCP = ".mcp.json"
 KERNEL = "kernel.py"
 SCRIPT = "kernelwright"
+_SKILL = ".claude/skills/kernelwright/SKILL.md"
+_NAMES = ("reference.py", "AGENTS.md", "CLAUDE.md", _SKILL, MCP, SCRIPT, MARK)
 _FIX = "make one with `kernelwright workspace TASK DIR`"
 
 
@@ -76,15 +80,19 @@ class Workspace:
     def kernel(self) -> Path:
         return self.path / KERNEL
 
-    def write(self, described: TaskDescription, kernel: str) -> None:
-        """Write all files, except a kernel that is there already. Raises StorageError."""
+    def write(self, described: TaskDescription, kernel: str, replace: bool = False) -> None:
+        """Write all files, except a kernel that is there already, unless that is to be replaced.
+
+        What else is in their place is removed: links, which would lead elsewhere, pipes and folders. Raises
+        StorageError.
+        """
         run = self.run
         if isinstance(run, Server):
             headers = {"Authorization": f"Bearer {run.token}"}
             server: dict[str, object] = {"type": "http", "url": run.url, "headers": headers}
             where = {"server": run.url, "token": run.token}
         else:
-            server = {"command": sys.executable, "args": ["-m", "kernelwright", "mcp"]}
+            server = {"command": sys.executable, "args": ["-P", "-m", "kernelwright", "mcp"]}
             where = {"run": str(run)}
         where["task"] = self.task
         mark = "".join(f"{name} = {json.dumps(word)}\n" for name, word in where.items())
@@ -92,21 +100,39 @@ class Workspace:
             "reference.py": described.reference.strip() + "\n",
             "AGENTS.md": _render("AGENTS.md.j2", described, isinstance(run, Server)),
             "CLAUDE.md": "@AGENTS.md\n",
-            ".claude/skills/kernelwright/SKILL.md": skill(),
+            _SKILL: skill(),
             MCP: json.dumps({"mcpServers": {"kernelwright": server}}, indent=2) + "\n",
-            SCRIPT: f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kernelwright "$@"\n',
+            # -P: not the agent's own profile.py or mcp.py
+            SCRIPT: f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m kernelwright "$@"\n',
             MARK: mark,
         }
-        if not self.kernel.exists():
+        assert set(texts) == set(_NAMES)
+        if replace or not self.kernel.is_file():
             texts[KERNEL] = kernel
         try:
             for name, text in texts.items():
+                self._make_way(name)
                 write_atomically(self.path / name, text)
             (self.path / SCRIPT).chmod(0o755)
         except OSError as error:
             raise StorageError(
                 f"{self.path} cannot be written ({error.strerror or error})", "choose another folder"
             ) from error
+
+    def taken(self) -> list[str]:
+        """Return the names of files to write that something has already, but for the kernel."""
+        return [name for name in _NAMES if os.path.lexists(self.path / name)]
+
+    def _make_way(self, name: str) -> None:
+        """Remove what is in the place of a file and is none, and what is no folder above it."""
+        path = self.path / name
+        above = [each for each in path.parents if self.path in each.parents]
+        for each in (*reversed(above), path):
+            if each.is_dir() and not each.is_symlink():
+                if each == path:
+                    shutil.rmtree(each)
+            elif each != path or each.is_symlink() or not each.is_file():
+                each.unlink(missing_ok=True)
 
 
 def skill() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.command import confinement
+from kernelwright.agent.command import attempts, confinement
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
 from tests.helpers.command_runs import Said, execute, writing
@@ -101,6 +101,52 @@ def test_the_minutes_of_an_attempt_end_it_with_all_its_processes(tmp_path: Path)
     before = mark.read_text() if mark.exists() else ""
     subprocess.run(["sleep", "0.3"], check=True)
     assert (mark.read_text() if mark.exists() else "") == before
+
+
+@pytest.mark.parametrize("kernel", ["mkfifo kernel.py", "mkdir kernel.py", "ln -s /etc/passwd kernel.py"])
+def test_what_is_no_file_in_the_place_of_the_kernel_is_not_read(tmp_path: Path, kernel: str) -> None:
+    said = Said()
+    assert execute(tmp_path, Pool(), f"rm kernel.py; {kernel}", said)
+    assert any("kernel.py is no file of kernels" in line for line in said.lines)
+
+
+def test_an_attempt_that_spoils_the_repository_does_not_end_the_run(tmp_path: Path) -> None:
+    assert execute(tmp_path, Pool(), f"{writing(1.5)}rm -r ../start/.git/objects", attempts=2)
+    assert reason(tmp_path) == "2 attempts" and (place(tmp_path, 2) / "kernel.py").read_text() == file(1.5)
+
+
+@pytest.mark.slow
+def test_git_that_an_attempt_makes_wait_for_ever_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_GIT_S", 5.0)
+    slow = "git config filter.slow.clean 'sleep 100'; echo '* filter=slow' > .gitattributes"
+    began = time.monotonic()
+    assert execute(tmp_path, Pool(), f"{writing(1.5)}{slow}")
+    assert len(ended(tmp_path)) == 1 and time.monotonic() - began < 60
+
+
+def test_files_of_a_workspace_are_not_written_through_links_that_an_attempt_has_made(tmp_path: Path) -> None:
+    spoil = "\n".join(
+        [
+            "rm -r .claude AGENTS.md kernel.py; mkdir kernel.py; touch kernel.py/file",
+            "ln -s ../../../elsewhere .claude; ln -s ../../../victim AGENTS.md",
+            "git add -A; git commit -qm spoiled; git -C ../start update-ref refs/heads/main $(git rev-parse HEAD)",
+            "git log --format=%s HEAD~1",
+        ]
+    )
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "victim").write_text("kept")
+    assert execute(tmp_path, Pool(), spoil, attempts=2)
+    assert (tmp_path / "victim").read_text() == "kept" and not list((tmp_path / "elsewhere").iterdir())
+    assert "spoiled" in log(tmp_path, 2)
+
+
+def test_a_file_that_was_measured_counts_though_the_command_ends_as_one_that_is_not_found(
+    tmp_path: Path,
+) -> None:
+    assert execute(tmp_path, Pool(), f"{writing(1.5)}no-such-notifier")
+    assert reason(tmp_path) == "1 attempt" and ended(tmp_path)[0]["exit_status"] == 127
 
 
 @pytest.mark.slow

@@ -178,6 +178,17 @@ def test_a_spoiled_mark_is_said_in_one_line(tmp_path: Path, text: str) -> None:
         Workspace.around(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["AGENTS.md", "kernelwright/module.py"])
+def test_files_that_a_folder_has_are_not_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / "task.py").write_text(TASK)
+    theirs = tmp_path / "work" / name
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    result = kernelwright("workspace", "task.py", "work", cwd=tmp_path)
+    assert result.returncode == 2 and "has " + name.partition("/")[0] + " already" in result.stderr
+    assert theirs.read_text() == "theirs" and not (tmp_path / "runs").exists()
+
+
 def test_elsewhere_there_is_no_workspace(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is in no workspace"):
         Workspace.around(tmp_path)
