@@ -26,6 +26,7 @@ from kernelwright.agent.command.confinement import Confinement
 from kernelwright.agent.tool.records import TaskDescription
 from kernelwright.agent.tool.workspace import MARK, MCP, Server, Workspace
 from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.evaluator.refusal import printable
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.store.folder import write_atomically
 
@@ -219,6 +220,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def last_line(log: Path) -> str:
-    """Return the end of the last line of a log."""
+    """Return the last line of a log."""
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1][-300:] if lines else "it prints nothing"
+    return printable(lines[-1], 300) if lines else "it prints nothing"

@@ -7,6 +7,7 @@ from kernelwright.agent.config import RunConfig
 from kernelwright.agent.numbered_files import best_number, is_right
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt, Recorder
+from kernelwright.agent.search.agent import was_measured
 from kernelwright.agent.spending.budget import BudgetSpent, Evaluations
 from kernelwright.agent.tool.records import FileResult
 from kernelwright.agent.tool.referee_tools import RefereeTools
@@ -33,6 +34,7 @@ class AttemptTools(RefereeTools):
         super().__init__(config, database, pool, recorder, [task])
         self._evaluations, self._reason_to_end, self._author = evaluations, reason_to_end, author
         self.failure: TaskError | None = None
+        self._timing = 0  # files under way
 
     def begin(self, task: Task) -> None:
         """Do nothing: the run has evaluated the seed."""
@@ -64,21 +66,33 @@ class AttemptTools(RefereeTools):
         return super().evaluate(task, source, timed=timed, author=self._author, idea=idea)
 
     def left(self, task: Task) -> str:
-        timed = self.config.search.rounds - sum(
-            attempt.candidate.origin == "round" and attempt.evaluation.timing is not None
-            for attempt in self.tried(task)
-        )
         evaluations = self._evaluations.left(task.id)
-        said = [f"{max(0, timed)} timed files"]
+        said = [f"{self._timed_left(task)} timed files"]
         said += [] if evaluations is None else [f"{evaluations} evaluations"]
         return f"{' and '.join(said)} left"
 
+    def _timed_left(self, task: Task) -> int:
+        """Return how many files may still be timed, those under way being counted."""
+        timed = sum(
+            attempt.candidate.origin == "round" and was_measured(attempt) for attempt in self.tried(task)
+        )
+        return max(0, self.config.search.rounds - timed - self._timing)
+
     @contextmanager
-    def _counted(self, task: Task) -> Iterator[None]:
-        if (reason := self._reason_to_end(self.tried(task))) is not None:
-            raise BudgetSpent(f"no more files: {reason} — submit, and stop")
-        self._evaluations.begin(task.id)
-        yield
+    def _counted(self, task: Task, timed: bool) -> Iterator[None]:
+        with self._recording:
+            reason = self._reason_to_end(self.tried(task))
+            if reason is None and timed and self._timing and not self._timed_left(task):
+                reason = "the last ones are being timed"
+            if reason is not None:
+                raise BudgetSpent(f"no more files: {reason} — submit, and stop")
+            self._evaluations.begin(task.id)
+            self._timing += timed
+        try:
+            yield
+        finally:
+            with self._recording:
+                self._timing -= timed
 
     def _evaluation(
         self, task: Task, candidate: Candidate, timed: bool, tried: Sequence[Attempt]

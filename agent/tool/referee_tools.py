@@ -39,6 +39,7 @@ from kernelwright.agent.winners import speedup_of
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import CHECK
+from kernelwright.kernelbench.evaluator.refusal import printable
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.results.store.database import RunDatabase
@@ -81,7 +82,7 @@ class RefereeTools(ABC):
         """End what is under way, for nobody waits for it any more."""
 
     @abstractmethod
-    def _counted(self, task: Task) -> AbstractContextManager[None]:
+    def _counted(self, task: Task, timed: bool) -> AbstractContextManager[None]:
         """Count an evaluation, which is recorded when the context ends. Raises BudgetSpent."""
 
     def _held(self) -> AbstractContextManager[None]:
@@ -177,7 +178,7 @@ class RefereeTools(ABC):
         tried = self.tried(task)
         if (known := known_number(candidate, timed, tried)) is not None:
             return known
-        with self._counted(task):
+        with self._counted(task, timed):
             evaluation = self._evaluation(task, candidate, timed, tried)
             profile = self.pool.profile(task, candidate, evaluation)
             with self._recording:
@@ -254,7 +255,7 @@ def candidate_of(source: str, author: str, idea: str) -> Candidate:
         raise UsageError(
             "the file has no kernels of its own", "write Triton, CUDA or C++ kernels; see the guide"
         )
-    return Candidate(source=source, language=language, author=author, idea=idea[:200])
+    return Candidate(source=source, language=language, author=author, idea=printable(idea, 200))
 
 
 def _files(number: int) -> str:

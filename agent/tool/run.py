@@ -174,7 +174,7 @@ class ExternalRun(RefereeTools):
         return f"{' and '.join(said)} left" if said else ""
 
     @contextmanager
-    def _counted(self, task: Task) -> Iterator[None]:
+    def _counted(self, task: Task, timed: bool) -> Iterator[None]:
         with self._recording:
             self._require(task)
             self._under_way[task.id] = self._under_way.get(task.id, 0) + 1

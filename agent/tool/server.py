@@ -269,10 +269,12 @@ class Tools:
         assert path is not None
         if self.root is None:
             raise ToolError("this server reads no files: give the text as `source`")
-        file = (self.root / path).resolve()
-        if not file.is_relative_to(self.root) or file.suffix != ".py":
-            raise ToolError(f"{path} is no Python file in {self.root}: give one that is")
         try:
+            file = (self.root / path).resolve()
+            if not file.is_relative_to(self.root) or file.suffix != ".py":
+                raise ToolError(f"{path} is no Python file in {self.root}: give one that is")
+            if file.exists() and not file.is_file():
+                raise ToolError(f"{path} is no file")
             if file.stat().st_size > MOST_CHARACTERS:
                 raise ToolError(f"{path} is larger than {MOST_CHARACTERS} bytes")
             return file.read_text(encoding="utf-8-sig")
@@ -280,6 +282,8 @@ class Tools:
             raise ToolError(f"{path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise ToolError(f"{path} is not UTF-8 text") from None
+        except (ValueError, RuntimeError):  # of null characters, or links in a circle
+            raise ToolError(f"{path!r} is no path") from None
 
     def _begin(self, name: str, do: Callable[[RefereeTools], FileResult]) -> str:
         future = self._executor.submit(lambda: do(self.served.run()))

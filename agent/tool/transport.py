@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 _LOCAL = "127.0.0.1"
 _GRACE_S = 5  # for open streams, when the server is stopped
+_IDLE_S = 60  # that a connection is kept: clients keep them for 5 s, and no end may cross a request
 
 
 def serve_stdio(server: MCPServer) -> None:
@@ -61,7 +62,14 @@ def _http(server: MCPServer, host: str, port: int, token: str | None) -> uvicorn
     if token is not None:
         app = BearerToken(app, token)
     return uvicorn.Server(
-        uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            timeout_keep_alive=_IDLE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
     )
 
 

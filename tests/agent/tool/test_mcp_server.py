@@ -1,6 +1,7 @@
 """The MCP server, with the SDK's own client: tools, typed results, tickets, progress, refusals."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -112,6 +113,8 @@ def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> N
     (tmp_path / "outside.py").write_text(file(1.5))
     (root / "link.py").symlink_to(tmp_path / "outside.py")
     (root / "latin.py").write_bytes(b"# \xe9\n")
+    (root / "circle.py").symlink_to("circle.py")
+    os.mkfifo(root / "pipe.py")
 
     async def use(client: Client) -> None:
         found = await answer(client, "measure", path="sub/kernel.py")
@@ -123,6 +126,10 @@ def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> N
             ("run.db", "is no Python file in"),
             ("missing.py", "cannot be read: No such file"),
             ("latin.py", "is not UTF-8 text"),
+            ("pipe.py", "is no file"),
+            ("circle.py", "is no path"),
+            ("null\0.py", "is no path"),
+            ("\ud800.py", "is no path"),
         ):
             result = await client.call_tool("check", {"path": path})
             assert result.is_error and said in text(result), path
@@ -130,6 +137,14 @@ def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> N
         assert both.is_error and "give the `path` of a file or its text" in text(both)
 
     served(tmp_path / "run", use, root=root)
+
+
+def test_an_idea_commands_no_terminal(tmp_path: Path) -> None:
+    async def use(client: Client) -> None:
+        await answer(client, "measure", source=file(1.5), idea="\x1b[2J\0\ud800tiles")
+        assert "?[2J??tiles" in text(await client.call_tool("history"))
+
+    served(tmp_path / "run", use)
 
 
 def test_a_server_without_a_folder_reads_no_files(tmp_path: Path) -> None:
