@@ -75,7 +75,7 @@ SURFACE = {
     "history": {"--json"},
     "submit": {"file", "--idea", "--json"},
     "audit": {
-        "path", "--kernelbench-dir", "--limit", "--target", "--baseline", "--compile-limit", "--effort", "--out", "--resume", "--config",
+        "path", "--kernelbench-dir", "--limit", "--draw", "--target", "--baseline", "--compile-limit", "--effort", "--out", "--resume", "--config",
     },
     "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},

@@ -43,6 +43,11 @@ class ArchiveOptions(Section):
     ] = None
     kernelbench_dir: KernelbenchDir = None
     limit: Annotated[int | None, Field(ge=1), typer.Option(help="Kernels to grade, the first ones.")] = None
+    draw: Annotated[
+        int | None,
+        Field(ge=1),
+        typer.Option(help="Kernels to grade, drawn at random: of one archive always the same."),
+    ] = None
 
 
 class GradingOptions(Section):
@@ -125,6 +130,8 @@ def _new(config: AuditConfig) -> Iterator[AuditBegun]:
     if config.archive.path is None:
         raise UsageError("no archive is given", f"give {KINDS}, or --resume DIR")
     archive = read_archive(config.archive.path)
+    if config.archive.draw is not None:
+        archive = archive.drawn(config.archive.draw)
     if config.archive.limit is not None:
         archive = archive.model_copy(update={"kernels": archive.kernels[: config.archive.limit]})
     plan, tasks = AuditPlan.of(

@@ -24,7 +24,7 @@ def read_archive(path: Path) -> Archive:
         raise UsageError(f"{path} holds {what}{why}", f"give {KINDS}")
     return Archive.model_validate(
         {
-            "path": str(path.resolve()),
+            "path": str(path),
             "suite": suite,
             "kernels": sorted(kernels, key=_order),
             "left_out": left_out,

@@ -1,5 +1,6 @@
 """Records of an archive: kernels for tasks of KernelBench, and what is claimed of each."""
 
+import random
 from typing import Literal
 
 from kernelwright.kernelbench.records import Record
@@ -44,3 +45,10 @@ class Archive(Record):
     def hardware(self) -> tuple[str, ...]:
         """Devices that the claims are of, as far as they are named."""
         return tuple(sorted({kernel.claim.hardware for kernel in self.kernels} - {""}))
+
+    def drawn(self, number: int) -> "Archive":
+        """Return the archive with `number` of its kernels, drawn at random with a fixed seed."""
+        if number >= len(self.kernels):
+            return self
+        places = sorted(random.Random(0).sample(range(len(self.kernels)), number))
+        return self.model_copy(update={"kernels": tuple(self.kernels[place] for place in places)})

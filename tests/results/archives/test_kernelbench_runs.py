@@ -150,3 +150,11 @@ def test_a_run_without_problems_of_kernelbench_has_no_such_folder(tmp_path: Path
 def test_of_an_audit_every_sample_is_written(tmp_path: Path) -> None:
     found = samples(recorded(tmp_path, {AUDIT: {}}))
     assert [(each.level, each.problem, each.sample) for each in found] == [(1, 7, 0), (1, 7, 1), (2, 40, 0)]
+
+
+def test_a_draw_is_the_same_every_time_and_in_the_archive_s_order(tmp_path: Path) -> None:
+    archive = read_archive(run_folder(tmp_path, {(problem, 0): "" for problem in range(1, 41)}))
+    drawn = [kernel.problem for kernel in archive.drawn(12).kernels]
+    assert drawn == [kernel.problem for kernel in archive.drawn(12).kernels] == sorted(set(drawn))
+    assert len(drawn) == 12 and drawn != list(range(1, 13))
+    assert archive.drawn(99) == archive
