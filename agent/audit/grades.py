@@ -9,7 +9,7 @@ from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.evaluator.emulated import PARTLY
 from kernelwright.kernelbench.records import Evaluation, Interval, Language, Verdict
 from kernelwright.kernelbench.speed_of_light import score_of
-from kernelwright.kernelbench.without_gpu.evaluator import holds_on_gpu
+from kernelwright.kernelbench.without_gpu.evaluator import ELSEWHERE, holds_on_gpu
 from kernelwright.results.archives.records import PublishedClaim, PublishedKernel
 from kernelwright.results.formatting import headline, one_line, ratio
 
@@ -50,7 +50,8 @@ class KernelGrade:
         if found is None:
             return "not graded"
         if found.verdict is not Verdict.unmeasured:
-            return str(found.verdict).replace("_", " ")
+            said = str(found.verdict).replace("_", " ")
+            return f"{said} {ELSEWHERE}" if found.reason.startswith(ELSEWHERE) else said
         if not found.right:
             return "not checked"
         if found.reason.startswith(PARTLY):
@@ -85,7 +86,12 @@ class KernelGrade:
         return self._of_speed(claim) if found.right else ClaimOutcome.holds
 
     def _would_be_wrong(self, found: Evaluation) -> bool:
-        """Tell whether a kernel that is not right here would be wrong on the device of its claim, too."""
+        """Tell whether a kernel that is not right here would be wrong on the device of its claim, too.
+
+        One that is wrong at smaller sizes alone may be made for those of its task.
+        """
+        if found.reason.startswith(ELSEWHERE):
+            return False
         if found.target.device != "cpu" or self.kernel.claim.device == "cpu":
             return found.verdict is not Verdict.unmeasured
         unbuilt = bool(found.builds) and all(build.ok is False for build in found.builds)

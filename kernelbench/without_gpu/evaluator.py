@@ -16,13 +16,8 @@ from kernelwright.kernelbench.evaluator.protocol import CHECK, EAGER, Measuremen
 from kernelwright.kernelbench.evaluator.referee import Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.workloads import total, worst
-from kernelwright.kernelbench.records import (
-    Candidate,
-    Evaluation,
-    Target,
-    Task,
-    Verdict,
-)
+from kernelwright.kernelbench.fitting import GIB, fitting
+from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 from kernelwright.kernelbench.without_gpu.building import builds
 
@@ -32,6 +27,10 @@ FEW = ("task", "edge")  # families of inputs, that are tried before a GPU takes 
 # As torch raises, of a build without CUDA and of a machine without a GPU.
 _ASKS_FOR_GPU = re.compile(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver")
 _PATIENCE_S = 60.0  # for the task's own sizes
+# Inputs, outputs and weights of one call at the task's own sizes: the oracle, which keeps families of them in
+# float64, takes up to twelve times as much.
+_MOST_BYTES = GIB // 2
+ELSEWHERE = "at smaller sizes"  # so begins the reason of what is wrong at these, where its own were not run
 
 
 class EmulatedEvaluator(LocalEvaluator):
@@ -60,13 +59,13 @@ class EmulatedEvaluator(LocalEvaluator):
             return self.rejected(task, candidate, reason)
         found, expected_s = _at_smaller_sizes(self._referee, task, candidate)
         wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
-        own = None
+        own, why_not = None, ""
         if wrong or not found or expected_s < _PATIENCE_S:
             how = Measurement(("eager",), operators=measurement.operators)
-            own = self._referee.evaluate(task, candidate, how)
+            own, why_not = self._at_own_sizes(task, candidate, how, needed=not found)
         every = [*found.values(), *([own] if own else [])]
         launched = tuple(sorted({kernel for each in every for kernel in each.launched}))
-        verdict, reason, checked = _verdict(candidate, found, wrong, own, launched)
+        verdict, reason, checked = _verdict(candidate, found, wrong, own, launched, why_not)
         made = tuple(builds(self.sessions, task, candidate, self._chips))
         if verdict is Verdict.unmeasured and made and all(build.ok is False for build in made):
             verdict, reason = Verdict.build_error, f"for {made[0].chip}: {made[0].problem}"
@@ -88,16 +87,40 @@ class EmulatedEvaluator(LocalEvaluator):
         GPU. Raises TaskError.
         """
         found, expected_s = _at_smaller_sizes(self._referee, task, candidate, CHECK)
-        every = list(found.values())
-        wrong = next((each for each in every if each.verdict is not Verdict.unmeasured), None)
-        if wrong is None and every and expected_s > _PATIENCE_S:
-            return every[-1]
-        if wrong is None or not _ASKS_FOR_GPU.search(wrong.reason):
-            wrong = self._referee.evaluate(task, candidate, CHECK)
-        if not _ASKS_FOR_GPU.search(wrong.reason):
-            return wrong
-        reason = f"not checked: it asks for a GPU: {wrong.reason}"
-        return wrong.model_copy(update={"verdict": Verdict.unmeasured, "reason": reason, "correctness": None})
+        every = list(found.items())
+        where, last = next(
+            (each for each in every if each[1].verdict is not Verdict.unmeasured),
+            every[-1] if every else ("", None),
+        )
+        right = last is not None and last.verdict is Verdict.unmeasured
+        if last is None or not ((right and expected_s > _PATIENCE_S) or _ASKS_FOR_GPU.search(last.reason)):
+            own, why_not = self._at_own_sizes(task, candidate, CHECK, needed=last is None)
+            if own is None and last is not None and not right:
+                return last.model_copy(update={"reason": _elsewhere(where, last, why_not)})
+            last = own or last
+        assert last is not None
+        if not _ASKS_FOR_GPU.search(last.reason):
+            return last
+        reason = f"not checked: it asks for a GPU: {last.reason}"
+        return last.model_copy(update={"verdict": Verdict.unmeasured, "reason": reason, "correctness": None})
+
+    def _at_own_sizes(
+        self, task: Task, candidate: Candidate, measurement: Measurement, needed: bool
+    ) -> tuple[Evaluation | None, str]:
+        """Evaluate at the task's own sizes, or say why not. Raises TaskError if `needed`, and they fail."""
+        try:
+            if not needed and (size := self._call_bytes(task)) > _MOST_BYTES:
+                return None, f"take {size / GIB:.1f} GiB a call, too much to check here"
+            return self._referee.evaluate(task, candidate, measurement), ""
+        except TaskError as error:
+            if needed:
+                raise
+            return None, f"cannot be checked here: {error.message}"
+
+    def _call_bytes(self, task: Task) -> int:
+        """Return the bytes of a call's inputs, outputs and weights; 0 where that is not known."""
+        (fit,) = fitting(self.sessions, [task], _MOST_BYTES)
+        return fit.sizes.inputs + sum(fit.sizes.outputs) + fit.sizes.weights if fit.sizes else 0
 
     def close(self) -> None:
         self._referee.close()
@@ -185,8 +208,12 @@ def _verdict(
     wrong: dict[str, Evaluation],
     own: Evaluation | None,
     launched: Collection[str],
+    why_not: str,
 ) -> tuple[Verdict, str, bool]:
-    """Return the verdict, its reason, and whether anything was checked. `launched`: at any of the sizes."""
+    """Return the verdict, its reason, and whether anything was checked.
+
+    `launched`: at any of the sizes. `why_not`: why it was not run at the task's own.
+    """
     if not wrong:
         of = own or next(iter(found.values()))
         if of.correctness is None:
@@ -195,10 +222,15 @@ def _verdict(
         said = emulated.reason(candidate, launched)
         return of.verdict, f"{said}. Checked at {sizes}" if found else said, True
     where, first = next(iter(wrong.items()))
-    assert own is not None
+    if own is None:
+        return first.verdict, _elsewhere(where, first, why_not), True
     if own.verdict is Verdict.unmeasured:
         return own.verdict, f"{own.reason}. At {where} it is not: {first.reason}", own.correctness is not None
     if own.verdict is Verdict.timeout and first.verdict is not Verdict.timeout:
-        said = f"at {where}: {first.reason}. The task's own sizes take too long to emulate"
-        return first.verdict, said, True
+        return first.verdict, _elsewhere(where, first, "take too long to emulate"), True
     return own.verdict, own.reason, True
+
+
+def _elsewhere(where: str, wrong: Evaluation, why_not: str) -> str:
+    """Return the reason of a candidate that is wrong at smaller sizes, and not known to be at its own."""
+    return f"{ELSEWHERE}, {where}: {wrong.reason}. The task's own sizes {why_not}"

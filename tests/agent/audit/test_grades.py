@@ -88,6 +88,8 @@ def test_a_speedup_on_a_cpu_says_nothing_of_a_claim_about_a_gpu() -> None:
         (Verdict.wrong_output, "", ClaimOutcome.refuted),
         (Verdict.runtime_error, "KernelFault: out of bounds", ClaimOutcome.refuted),
         (Verdict.runtime_error, "RuntimeError: No CUDA GPUs are available", ClaimOutcome.unchecked),
+        (Verdict.wrong_output, "at smaller sizes, n=511: 3 elements differ", ClaimOutcome.unchecked),
+        (Verdict.runtime_error, "at smaller sizes, n=511: KernelFault: a race", ClaimOutcome.unchecked),
         (Verdict.timeout, "", ClaimOutcome.unchecked),
         (Verdict.build_error, "cublas_v2.h: No such file", ClaimOutcome.unchecked),
         (Verdict.unmeasured, "not checked: inline PTX", ClaimOutcome.unchecked),
@@ -118,6 +120,11 @@ def test_what_is_right_and_was_not_timed_is_never_called_correct(
     found = grade(TWICE, Verdict.unmeasured, reason, on="cpu", checked=True, source=source)
     assert (found.verdict, found.outcome) == (words, ClaimOutcome.right)
     assert found.speedup("eager") is None and found.score is None
+
+
+def test_wrong_at_smaller_sizes_alone_is_said_in_the_verdict() -> None:
+    found = grade(TWICE, Verdict.wrong_output, "at smaller sizes, n=511: 3 elements differ", on="cpu")
+    assert found.verdict == "wrong output at smaller sizes"
 
 
 def test_a_claim_that_is_not_checked_is_said_as_it_was() -> None:

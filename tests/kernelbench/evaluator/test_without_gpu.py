@@ -152,6 +152,41 @@ def test_what_is_made_for_one_size_is_right_there_and_not_elsewhere(check) -> No
     assert "At columns=1024 it is not: KernelFault: sum_rows: Invalid __global__ read" in found.reason
 
 
+@pytest.mark.slow
+def test_wrong_at_smaller_sizes_is_said_so_where_its_own_are_too_large_to_run_here(  # type: ignore[no-untyped-def]
+    check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(without_gpu, "_MOST_BYTES", 1 << 16)
+    found = check(CANDIDATE.replace("(x, y, x.shape[1])", "(x, y, 2048)"))
+    assert found.verdict is Verdict.runtime_error
+    assert found.reason.startswith(
+        "at smaller sizes, columns=1024: KernelFault: sum_rows: Invalid __global__"
+    )
+    assert found.reason.endswith("The task's own sizes take 0.0 GiB a call, too much to check here")
+
+
+@pytest.mark.slow
+def test_a_reference_that_fails_at_its_own_sizes_does_not_hide_what_smaller_ones_say(  # type: ignore[no-untyped-def]
+    check, evaluator: Referee
+) -> None:
+    too_large = REFERENCE.replace("return x.sum(1)", "return x.sum(1) if x.shape[1] < 2000 else x @ x")
+    off_by_one = CANDIDATE.replace("i = threadIdx.x; i < n", "i = threadIdx.x; i < n - 1")
+    emulated = EmulatedEvaluator(evaluator, ())
+    assert emulated.evaluate(task_of(too_large), candidate_of(CANDIDATE)).right
+    found = emulated.evaluate(task_of(too_large), candidate_of(off_by_one))
+    assert found.verdict is Verdict.wrong_output and found.reason.startswith(
+        "at smaller sizes, columns=1024: "
+    )
+    on_cpu = (
+        "import torch\nfrom torch import nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        "
+    )
+    right, wrong = (candidate_of(f"{on_cpu}return {what}\n") for what in ("x.sum(1)", "x.mean(1)"))
+    assert emulated.checked_on_cpu(task_of(too_large), right).right
+    assert emulated.checked_on_cpu(task_of(too_large), wrong).reason.startswith(
+        "at smaller sizes, columns=1024: "
+    )
+
+
 def test_what_cannot_be_emulated_is_not_called_wrong(check) -> None:  # type: ignore[no-untyped-def]
     found = check(CANDIDATE.replace("float sum = 0;", 'float sum = 0; asm volatile("");'))
     assert (found.verdict, found.correctness) == (Verdict.unmeasured, None)
