@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.agent import faults, feedback, knobs, scheduling, spending
+from benchmarks.checks import oracles
 from benchmarks.compiler import (
     draw,
     emulated,
@@ -53,6 +54,7 @@ WITHOUT_CHECKOUT = (
         architectures,
         emulated,
         faults,
+        oracles,
     ),
 )
 # Need a checkout of KernelBench, runs that are named, or a commit.

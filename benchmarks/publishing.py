@@ -8,6 +8,7 @@ from kernelwright.kernelbench.records import Fingerprint
 from kernelwright.results.store.folder import write_atomically
 
 CPU = Path("results") / "published" / "cpu"
+AUDITS = Path("results") / "published" / "audits"
 STATIC = Path("results") / "published" / "static"  # what is known without running a kernel
 
 

@@ -17,6 +17,7 @@ DATA = (
     "kernelbench/redteam/references",
     "results/published",
     "agent/llm/prompts/examples",
+    "benchmarks/checks/kernels",
 )
 FRAGMENTS = {"As", "For", "How", "Of", "That", "What", "Where", "Whether", "Which", "Who"}
 

@@ -18,15 +18,15 @@ def test_a_benchmark_says_its_command_machine_time_and_file(benchmark: ModuleTyp
     text = " ".join((benchmark.__doc__ or "").split())
     assert f"python -m benchmarks {name_of(benchmark)}" in text
     assert re.search(
-        r" Machine: .*\. Time: .*\. Writes ((cpu|static|kernels|models)/\S+\.\w+|cpu/\S+)", text
+        r" Machine: .*\. Time: .*\. Writes ((cpu|static|kernels|models|audits)/\S+\.\w+|cpu/\S+)", text
     ), text
 
 
 def test_every_module_is_a_command_or_serves_one() -> None:
-    folders = ("evaluator", "compiler", "agent", "export")
+    folders = ("evaluator", "compiler", "agent", "export", "checks")
     modules = {path.stem for folder in folders for path in (ROOT / "benchmarks" / folder).glob("*.py")}
     helpers = {"__init__", "accuracy", "naive_timer", "slow_build", "schedules", "strategies", "stand_ins"}
-    helpers |= {"faulty_model", "killed_runs", "run_audit", "brief_timing"}
+    helpers |= {"faulty_model", "killed_runs", "run_audit", "brief_timing", "judging", "mutants", "published"}
     assert modules - helpers == {name_of(benchmark) for benchmark in BENCHMARKS}
 
 
