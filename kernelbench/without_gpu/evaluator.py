@@ -40,6 +40,7 @@ class EmulatedEvaluator(LocalEvaluator):
         """`referee`: of the CPU. `chips`: "sm_90"; none where nothing is to be built."""
         super().__init__(referee.sessions)
         self._referee, self._chips = referee, tuple(chips)
+        self._bytes: dict[str, int] = {}  # of a call, by the task's source
 
     @property
     def target(self) -> Target:
@@ -57,7 +58,7 @@ class EmulatedEvaluator(LocalEvaluator):
             has = candidate.language
             reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, load and Triton give one"
             return self.rejected(task, candidate, reason)
-        found, expected_s = _at_smaller_sizes(self._referee, task, candidate)
+        found, expected_s, first = _at_smaller_sizes(self._referee, task, candidate)
         wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
         own, why_not = None, ""
         if wrong or not found or expected_s < _PATIENCE_S:
@@ -66,7 +67,8 @@ class EmulatedEvaluator(LocalEvaluator):
         every = [*found.values(), *([own] if own else [])]
         launched = tuple(sorted({kernel for each in every for kernel in each.launched}))
         verdict, reason, checked = _verdict(candidate, found, wrong, own, launched, why_not)
-        made = tuple(builds(self.sessions, task, candidate, self._chips))
+        fits = own or not found or (not why_not and self._call_bytes(task) <= _MOST_BYTES)
+        made = tuple(builds(self.sessions, task if fits else first, candidate, self._chips))
         if verdict is Verdict.unmeasured and made and all(build.ok is False for build in made):
             verdict, reason = Verdict.build_error, f"for {made[0].chip}: {made[0].problem}"
         return every[-1].model_copy(
@@ -86,7 +88,7 @@ class EmulatedEvaluator(LocalEvaluator):
         At smaller sizes first, as kernels are; `unmeasured` where nothing is wrong, and where it asks for a
         GPU. Raises TaskError.
         """
-        found, expected_s = _at_smaller_sizes(self._referee, task, candidate, CHECK)
+        found, expected_s, _ = _at_smaller_sizes(self._referee, task, candidate, CHECK)
         every = list(found.items())
         where, last = next(
             (each for each in every if each[1].verdict is not Verdict.unmeasured),
@@ -119,8 +121,11 @@ class EmulatedEvaluator(LocalEvaluator):
 
     def _call_bytes(self, task: Task) -> int:
         """Return the bytes of a call's inputs, outputs and weights; 0 where that is not known."""
-        (fit,) = fitting(self.sessions, [task], _MOST_BYTES)
-        return fit.sizes.inputs + sum(fit.sizes.outputs) + fit.sizes.weights if fit.sizes else 0
+        if task.source not in self._bytes:
+            (fit,) = fitting(self.sessions, [task], _MOST_BYTES)
+            sizes = fit.sizes
+            self._bytes[task.source] = sizes.inputs + sum(sizes.outputs) + sizes.weights if sizes else 0
+        return self._bytes[task.source]
 
     def close(self) -> None:
         self._referee.close()
@@ -160,7 +165,7 @@ def _objection(on_cpu: Referee, task: Task, candidate: Candidate) -> Evaluation 
     What is wrong at smaller sizes has to be wrong at the task's own, too, so that a kernel that is made for
     those may run; where emulating them would take long, it may. Raises TaskError.
     """
-    found, expected_s = _at_smaller_sizes(on_cpu, task, candidate)
+    found, expected_s, _ = _at_smaller_sizes(on_cpu, task, candidate)
     where = next((sizes for sizes, each in found.items() if holds_on_gpu(each)), "")
     if (found and not where) or expected_s > _PATIENCE_S:
         return None
@@ -184,22 +189,23 @@ def holds_on_gpu(evaluation: Evaluation) -> bool:
 
 def _at_smaller_sizes(
     referee: Referee, task: Task, candidate: Candidate, measurement: Measurement = EAGER
-) -> tuple[dict[str, Evaluation], float]:
-    """Return what is found at each and the least seconds that the task's own sizes take."""
+) -> tuple[dict[str, Evaluation], float, Task]:
+    """Return what is found at each, the least seconds that the task's own sizes take, and the first task."""
     found: dict[str, Evaluation] = {}
-    expected_s = 0.0
+    expected_s, first = 0.0, task
     for alternatives in smaller(task):
         for other in alternatives:
             try:
                 evaluation = referee.evaluate(other, candidate, measurement)
             except TaskError:  # the reference is not defined at such sizes
                 continue
+            first = first if found else other
             found[changed(task, other)] = evaluation
             expected_s = max(expected_s, evaluation.stages.verify_s * share(task, other))
             break
         if found and list(found.values())[-1].correctness is None:
             break  # the task's own sizes decide, or none does
-    return found, expected_s
+    return found, expected_s, first
 
 
 def _verdict(

@@ -171,7 +171,7 @@ def test_a_reference_that_fails_at_its_own_sizes_does_not_hide_what_smaller_ones
 ) -> None:
     too_large = REFERENCE.replace("return x.sum(1)", "return x.sum(1) if x.shape[1] < 2000 else x @ x")
     off_by_one = CANDIDATE.replace("i = threadIdx.x; i < n", "i = threadIdx.x; i < n - 1")
-    emulated = EmulatedEvaluator(evaluator, ())
+    emulated = EmulatedEvaluator(evaluator, ("sm_90",))  # for which it is built at smaller sizes, too
     assert emulated.evaluate(task_of(too_large), candidate_of(CANDIDATE)).right
     found = emulated.evaluate(task_of(too_large), candidate_of(off_by_one))
     assert found.verdict is Verdict.wrong_output and found.reason.startswith(
