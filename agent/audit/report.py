@@ -86,6 +86,7 @@ def markdown(grades: Sequence[KernelGrade], archive: Archive, run: RecordedRun) 
         ("archive", archive.path),
         ("claims are of", ", ".join(archive.hardware) or "a device that is not named"),
         ("graded on", f"{run.target.device}: {machine.chip}{chips}"),
+        *([("times", "not timed, for no GPU is here")] if chips else []),
         ("torch", machine.torch),
         ("kernelwright", run.kernelwright),
         ("started", run.started),

@@ -95,6 +95,8 @@ def test_the_table_fits_its_terminal(tmp_path: Path, theirs: Path, width: int) -
     assert "claimed 9.00×, measured 0.50×" in row or width == 80
     page = markdown(found, plan.archive, run)
     assert "| 1/3 | correct | 0.50× [0.49, 0.51] |" in page and "NVIDIA A100" in page
+    emulated = run.model_copy(update={"target": run.target.model_copy(update={"chips": ("sm_90",)})})
+    assert "no GPU is here" in markdown(found, plan.archive, emulated) and "no GPU is here" not in page
 
 
 @pytest.mark.slow
