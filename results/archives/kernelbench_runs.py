@@ -33,6 +33,7 @@ AUDIT = "audit"  # the key of a run's settings that an audit has, whose rounds a
 _NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 _NUMBERED = re.compile(r".*:(\d+)/(\d+)")  # ids of tasks that are problems of KernelBench
 _NO_TIME = -1.0  # upstream's, of what was not timed
+_NO_MEMORY = "out of memory"  # as CUDA says; such a result is of their GPU, not of the kernel
 
 
 class _EvalResult(BaseModel):
@@ -48,8 +49,9 @@ class _EvalResult(BaseModel):
         times = self.runtime, self.ref_runtime
         timed = self.correctness and all(0 < time < math.inf for time in times)
         device, hardware = (str(self.metadata.get(name, "")) for name in ("device", "hardware"))
+        correct = self.compiled and self.correctness
         return PublishedClaim(
-            correct=self.compiled and self.correctness,
+            correct=None if not correct and _NO_MEMORY in str(self.metadata) else correct,
             eager=self.ref_runtime / self.runtime if timed else None,
             device="cpu" if device == "cpu" else "cuda",
             hardware=hardware,

@@ -40,6 +40,14 @@ def test_results_of_before_samples_are_one_a_problem(tmp_path: Path) -> None:
     assert found.kernels[0].claim.correct is True
 
 
+def test_what_their_gpu_had_no_memory_for_is_not_claimed_wrong(tmp_path: Path) -> None:
+    no_memory = result(False) | {
+        "metadata": {"runtime_error": "CUDA out of memory. Tried to allocate 1.50 GiB."}
+    }
+    path = run_folder(tmp_path, {(1, 0): "", (2, 0): ""}, {"1": no_memory, "2": result(False)})
+    assert [kernel.claim.correct for kernel in read_archive(path).kernels] == [None, False]
+
+
 def test_what_cannot_be_read_is_a_line_and_the_rest_is_read(tmp_path: Path) -> None:
     claims = {
         "1": [result(True)],
