@@ -112,54 +112,12 @@ static inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* blo
     return cudaSuccess;
 }
 
-namespace at::cuda {
-struct CUDAStream {
-    cudaStream_t stream() const { return nullptr; }
-    void synchronize() const {}
-    int device_index() const { return 0; }
-    bool query() const { return true; }
-    operator cudaStream_t() const { return nullptr; }
-};
-static inline CUDAStream getCurrentCUDAStream(int = -1) { return {}; }
-static inline CUDAStream getDefaultCUDAStream(int = -1) { return {}; }
-static inline CUDAStream getStreamFromPool(bool = false, int = -1) { return {}; }
-static inline CUDAStream getStreamFromPool(int, int = -1) { return {}; }
-static inline void setCurrentCUDAStream(CUDAStream) {}
-static inline cudaDeviceProp* getCurrentDeviceProperties() {
-    static cudaDeviceProp of;
-    cudaGetDeviceProperties(&of, 0);
-    return &of;
-}
-static inline cudaDeviceProp* getDeviceProperties(int) { return getCurrentDeviceProperties(); }
-static inline int warp_size() { return 32; }
-static inline int device_count() { return 1; }
-static inline int current_device() { return 0; }
-static inline void set_device(int) {}
-static inline void device_synchronize() {}
-struct Guard {
-    Guard() = default;
-    template <class KwD> explicit Guard(const KwD&) {}
-    template <class KwD> void set_device(const KwD&) {}
-    template <class KwD> void set_index(const KwD&) {}
-    template <class KwS> void reset_stream(const KwS&) {}
-};
-using CUDAGuard = Guard;
-using OptionalCUDAGuard = Guard;
-using CUDAStreamGuard = Guard;
-using OptionalCUDAStreamGuard = Guard;
-using CUDAMultiStreamGuard = Guard;
-}  // namespace at::cuda
-namespace c10::cuda { using namespace at::cuda; }
 // What torch's headers have for nvcc alone: the accessors that kernels take are there without.
 namespace at {
 template <class KwT>
 struct RestrictPtrTraits { typedef KwT* __restrict__ PtrType; };
 }  // namespace at
 namespace torch { using at::RestrictPtrTraits; }
-#define C10_CUDA_CHECK(call) ((void)(call))
-#define AT_CUDA_CHECK(call) ((void)(call))
-#define TORCH_CUDA_CHECK(call) ((void)(call))
-#define C10_CUDA_KERNEL_LAUNCH_CHECK() ((void)0)
 
 extern "C" {
 // What Python sets: 0 where the launch has done nothing that it must not.

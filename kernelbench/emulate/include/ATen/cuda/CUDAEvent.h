@@ -1,1 +1,3 @@
-#include "host.h"
+#pragma once
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>

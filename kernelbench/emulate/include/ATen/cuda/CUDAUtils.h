@@ -1,1 +1,2 @@
-#include "host.h"
+#pragma once
+#include <ATen/cuda/CUDAContext.h>

@@ -1,1 +1,3 @@
-#include "host.h"
+#pragma once
+#include <c10/cuda/CUDAException.h>
+#define AT_CUDA_CHECK(call) C10_CUDA_CHECK(call)

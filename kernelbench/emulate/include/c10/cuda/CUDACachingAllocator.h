@@ -1,1 +1,2 @@
-#include "host.h"
+#pragma once
+#include <c10/cuda/CUDAStream.h>
