@@ -22,9 +22,13 @@ Profilers = Literal["none", "quick", "all"]
 
 class ProfilingPool(EvaluationPool):
     def __init__(
-        self, evaluator: LocalEvaluator, slots: int | None = None, profilers: Profilers = "quick"
+        self,
+        evaluator: LocalEvaluator,
+        slots: int | None = None,
+        profilers: Profilers = "quick",
+        parked_bytes: int | None = None,
     ) -> None:
-        super().__init__(evaluator, slots)
+        super().__init__(evaluator, slots, parked_bytes)
         self._profilers = profilers
         self._off: dict[str, RungOutcome] = {}  # profilers that cannot be used on this machine, by name
         self._read: dict[tuple[str, str], Profile] = {}  # by task and candidate, for its next evaluation

@@ -32,6 +32,7 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
 
 _REPORT, _UPSTREAM = "audit.md", "kernelbench"  # in its folder
+_PARKED_BYTES = 1 << 30  # for samples of one problem; no other kernel comes back to a task
 
 
 class ArchiveOptions(Section):
@@ -104,7 +105,7 @@ def audit(config: AuditConfig) -> int:
         complete = False
         try:
             with (
-                ProfilingPool(evaluator, profilers=options.profilers) as pool,
+                ProfilingPool(evaluator, profilers=options.profilers, parked_bytes=_PARKED_BYTES) as pool,
                 _shown(len(plan.archive.kernels)) as say,
             ):
                 complete = Audit(database, pool, plan, options.compared_with, say).execute()

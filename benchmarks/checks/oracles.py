@@ -166,7 +166,7 @@ def report(
             "",
             "Share of mutants that a check accepts, with its 95% interval by Wilson. Of GPU MODE, where "
             "tolerances are a task's own, its default and that of conv2d. KernelBench has one size, "
-            "the others both.",
+            "the others both. The referee verifies here and times nothing, so calls are few.",
             "",
             *table(("mutation", "mutants", *oracles), rows),
             "",

@@ -48,10 +48,13 @@ _log = logging.getLogger("kernelwright")
 class EvaluationPool:
     """Evaluates what is submitted from any thread; what was evaluated before is not evaluated again."""
 
-    def __init__(self, evaluator: LocalEvaluator, slots: int | None = None) -> None:
+    def __init__(
+        self, evaluator: LocalEvaluator, slots: int | None = None, parked_bytes: int | None = None
+    ) -> None:
         """`slots`: evaluations under way at a time; a few, as CPUs and memory allow, by default.
 
-        Every device has one at least, and as many as the others.
+        Every device has one at least, and as many as the others. `parked_bytes`: of memory that parked
+        sessions may take, by default what slots leave.
         """
         self._evaluator = evaluator
         members = evaluator.members
@@ -60,8 +63,9 @@ class EvaluationPool:
         by_cpus = usable_cpus() // len(members) // _CPUS_OF_A_SLOT
         each = -(-slots // len(members)) if slots else max(1, min(by_cpus, most))
         self.slots = each * len(members)
-        parked_bytes = max(0, memory_bytes() - self.slots * _SLOT_BYTES) // len(members)
-        self._devices = [DeviceSlots(member, each, parked_bytes) for member in members]
+        if parked_bytes is None:
+            parked_bytes = max(0, memory_bytes() - self.slots * _SLOT_BYTES)
+        self._devices = [DeviceSlots(member, each, parked_bytes // len(members)) for member in members]
         self._queue = JobQueue()
         self._lock = threading.Lock()
         self._known: dict[Hashable, JobOutcome] = {}  # the oldest first

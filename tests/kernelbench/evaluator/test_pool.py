@@ -151,6 +151,14 @@ def test_an_error_reaches_who_asked_and_may_be_asked_again(made: Made) -> None:
     assert len(evaluator.asked) == 3
 
 
+def test_parked_sessions_take_no_more_memory_than_is_given() -> None:
+    with (
+        EvaluationPool(Scripted(), slots=1) as usual,  # type: ignore[arg-type]
+        EvaluationPool(Scripted(), slots=1, parked_bytes=0) as alone,  # type: ignore[arg-type]
+    ):
+        assert usual._devices[0].cache.has_room and not alone._devices[0].cache.has_room
+
+
 def test_closing_with_discard_cancels_what_waits_only() -> None:
     evaluator = Scripted()
     pool = EvaluationPool(evaluator, slots=1)  # type: ignore[arg-type]
