@@ -27,9 +27,9 @@ FEW = ("task", "edge")  # families of inputs, that are tried before a GPU takes 
 # As torch raises, of a build without CUDA and of a machine without a GPU.
 _ASKS_FOR_GPU = re.compile(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver")
 _PATIENCE_S = 60.0  # for the task's own sizes
-# Inputs, outputs and weights of one call at the task's own sizes: the oracle, which keeps families of them in
-# float64, takes up to twelve times as much.
-_MOST_BYTES = GIB // 2
+# What a call at the task's own sizes has in memory: the oracle, which keeps families of inputs and computes
+# in float64, takes up to twelve times as much.
+_MOST_BYTES = GIB // 4
 ELSEWHERE = "at smaller sizes"  # so begins the reason of what is wrong at these, where its own were not run
 
 
@@ -120,11 +120,12 @@ class EmulatedEvaluator(LocalEvaluator):
             return None, f"cannot be checked here: {error.message}"
 
     def _call_bytes(self, task: Task) -> int:
-        """Return the bytes of a call's inputs, outputs and weights; 0 where that is not known."""
+        """Return the most bytes that a call of the reference has at a time; 0 where that is not known."""
         if task.source not in self._bytes:
             (fit,) = fitting(self.sessions, [task], _MOST_BYTES)
             sizes = fit.sizes
-            self._bytes[task.source] = sizes.inputs + sum(sizes.outputs) + sizes.weights if sizes else 0
+            parts = (sizes.inputs, *sizes.outputs, sizes.weights, sizes.live) if sizes else ()
+            self._bytes[task.source] = sum(parts)
         return self._bytes[task.source]
 
     def close(self) -> None:
