@@ -3,7 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
-from typing import Annotated, Literal, Self, cast, get_args
+from typing import Annotated, Literal, Self, cast
 
 import typer
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
@@ -40,6 +40,7 @@ from kernelwright.kernelbench.cli import (
 )
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, LocalEvaluator, Protocol, most_slots
+from kernelwright.kernelbench.languages import GPU_LANGUAGES, WRITTEN
 from kernelwright.kernelbench.machine import cache_folder, compiler
 from kernelwright.kernelbench.options import Section, given
 from kernelwright.kernelbench.records import Language, Precision, Task
@@ -49,7 +50,6 @@ from kernelwright.results.archives.kernelbench_runs import AUDIT
 from kernelwright.results.store.database import RunDatabase
 
 MODEL_TASKS = 16  # at a time by default, where models write: most of them wait for one
-_GPU_LANGUAGES = ("triton", "cuda")
 _SEEDS = ("builtin", "none")  # other ones are files
 # Sections and fields that may be given again with --resume, for they are not part of what a run is.
 _REVISABLE = frozenset({"budget", "execution", "learn_from", "as_json"})
@@ -444,7 +444,7 @@ class RunConfig(Section):
     @property
     def timed(self) -> bool:
         """True if kernels in the languages of the run can be timed here."""
-        return self.evaluation.device != "cpu" or not set(_GPU_LANGUAGES) & set(self.model.language)
+        return self.evaluation.device != "cpu" or not GPU_LANGUAGES & set(self.model.language)
 
     def check(self) -> None:
         """Check that the run can be executed. Raises UsageError, MissingPrerequisite."""
@@ -484,7 +484,7 @@ class RunConfig(Section):
     def _check_builtin_language(self) -> None:
         language, device = self.builtin_language, self.evaluation.device
         on_cpu = device == "cpu" and not self.evaluation.chips
-        known = ("cpp", *_GPU_LANGUAGES) if on_cpu else _GPU_LANGUAGES
+        known = WRITTEN if on_cpu else tuple(name for name in WRITTEN if name in GPU_LANGUAGES)
         if language not in known:
             raise UsageError(
                 f"the builtin coder writes no {language} kernels for {device}", f"choose {', '.join(known)}"
@@ -501,7 +501,7 @@ class RunConfig(Section):
             if len(names) > 1:
                 raise UsageError("the builtin coder writes in one language", "give one --language")
             for name in names:
-                if name not in get_args(Language):
+                if name not in WRITTEN:
                     raise UsageError(f"--language {name} is unknown", "choose cpp, triton or cuda")
             return cast(tuple[Language, ...], names) or (("cpp",) if device == "cpu" else ("triton",))
         known = languages_for(device)

@@ -9,36 +9,22 @@ Functions called only by device code, or passed to a kernel as an argument, are 
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from kernelwright.kernelbench.emulate.translation import global_functions
+from kernelwright.kernelbench.languages import LANGUAGES, OTHER_BUILDERS, SPECIAL, uses
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import Language
 
-# Ways to make kernels that neither the emulator nor Triton's interpreter runs: a module, what of it shows
-# that kernels are made (any use where there is nothing), and what they are called.
-_OTHERS = (
-    ("numba.cuda", ("jit",), "numba.cuda"),
-    ("cupy", ("RawKernel", "RawModule", "ElementwiseKernel", "ReductionKernel", "fuse"), "CuPy"),
-    ("cupyx", ("jit",), "CuPy"),
-    ("torch.cuda._compile_kernel", (), "torch.cuda._compile_kernel"),
-    ("pycuda", (), "PyCUDA"),
-    ("cuda", (), "CUDA Python"),
-    ("tilelang", (), "TileLang"),
-    ("cutlass", (), "CUTLASS's Python DSL"),
-    ("warp", (), "Warp"),
-    ("taichi", (), "Taichi"),
-    ("helion", (), "Helion"),
-    ("jax", (), "JAX"),
-    ("triton.experimental.gluon", (), "Gluon"),
-)
-_INSTALLED_AS = {"CuPy": "cupy-cuda12x or cupy-cuda13x, matching the driver", "numba.cuda": "numba-cuda"}
 _CALLS = {  # by whose names a file is told that defines no kernel that can be seen
     "cuda": {"compile_cuda", "RawModule", "RawKernel", "cuda_sources"},
     "cpp": {"compile_cpp", "load_inline", "cpp_sources"},
 }
+_DECORATORS: dict[str, Language] = {name: row.id for row in LANGUAGES.values() for name in row.decorators}
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _HOLE = "kw_hole"  # for what an f-string puts in
 
 
@@ -65,39 +51,49 @@ class KernelFile:
     @property
     def kernels(self) -> tuple[SourceKernel, ...]:
         """Kernels, each once, in the order of the file."""
-        found = sorted([*self._of_triton, *self._of_cuda], key=lambda kernel: kernel.line)
+        found = sorted([*self._of_python, *self._of_cuda], key=lambda kernel: kernel.line)
         return tuple({kernel.name: kernel for kernel in reversed(found)}.values())[::-1]
 
-    @property
+    @cached_property
     def language(self) -> Language:
-        if self._jitted:
+        sources = [_COMMENT.sub(" ", text) for _, text in self._strings if "include" in text]
+        for row in SPECIAL:
+            if row.made(self._used, sources):
+                return row.id
+        if any(made == "triton" for _, made in self._jitted.values()):
             return "triton"
-        if self._of_cuda or self.unemulated:
+        if self._of_cuda or self._other_builder:
             return "cuda"
         for language in ("cuda", "cpp"):
             if self._words & _CALLS[language]:
                 return "cuda" if language == "cuda" else "cpp"
         if "triton.jit" in self._used:  # made in a way that is not seen here
             return "triton"
+        for row in SPECIAL:
+            if row.imported(self._used):
+                return row.id
         loads = "torch.utils.cpp_extension.load" in self._used or "CDLL" in self._words
         return "cpp" if loads else "torch"
 
+    @property
+    def other_builder(self) -> str:
+        """Builder of its CUDA C++, such as "PyCUDA", if that is not emulated; else ""."""
+        return self._other_builder if self.language == "cuda" else ""
+
     @cached_property
-    def unemulated(self) -> str:
-        """Framework of kernels that cannot be emulated without a GPU, such as "numba.cuda"; else ""."""
-        if self._jitted or (self._of_cuda and self._words & (_CALLS["cpp"] | {"compile_cuda", "load"})):
+    def _other_builder(self) -> str:
+        if self._of_cuda and self._words & (_CALLS["cpp"] | {"compile_cuda", "load"}):
             return ""
-        for module, makers, name in _OTHERS:
-            used = any(whole == module or whole.startswith(f"{module}.") for whole in self._used)
-            if used and (not makers or self._words & set(makers)):
-                return name
-        return ""
+        if any(row.imported(self._used) for row in SPECIAL):  # cutlass.cute, not cutlass
+            return ""
+        return next((name for module, name in OTHER_BUILDERS.items() if uses(module, self._used)), "")
 
     @cached_property
     def _used(self) -> set[str]:
-        """Dotted names of imports, and of attributes of imports."""
-        attributes = (self._whole(node) for node in self._nodes if isinstance(node, ast.Attribute))
-        return {*self._modules.values(), *attributes}
+        """Dotted names of imports, and of attributes of imports, where the file uses them."""
+        read = (node for node in self._nodes if isinstance(getattr(node, "ctx", None), ast.Load))
+        used = (self._whole(node) for node in read if isinstance(node, (ast.Name, ast.Attribute)))
+        return {name for name in used if name and name[0] != "."}
 
     @cached_property
     def _words(self) -> set[str]:
@@ -112,25 +108,27 @@ class KernelFile:
         return found
 
     @cached_property
-    def _jitted(self) -> dict[str, ast.FunctionDef]:
-        """Triton functions by name."""
-        defined = [node for node in self._nodes if isinstance(node, ast.FunctionDef)]
+    def _jitted(self) -> dict[str, tuple[ast.FunctionDef, Language]]:
+        """Functions that are compiled for a GPU, and in which language, by name."""
+        found: dict[str, tuple[ast.FunctionDef, Language]] = {}
         given = {
-            node.args[0].id
+            node.args[0].id: made
             for node in self._nodes
-            if isinstance(node, ast.Call) and self._is_jit(node.func) and node.args
-            if isinstance(node.args[0], ast.Name)
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name)
+            if (made := self._made_by(node.func)) is not None
         }
-        return {
-            node.name: node
-            for node in defined
-            if node.name in given or any(self._is_jit(each) for each in node.decorator_list)
-        }
+        for node in self._nodes:
+            if isinstance(node, ast.FunctionDef):
+                made = next(filter(None, map(self._made_by, node.decorator_list)), given.get(node.name))
+                if made is not None:
+                    found[node.name] = node, made
+        return found
 
-    def _is_jit(self, node: ast.expr) -> bool:
+    def _made_by(self, node: ast.expr) -> Language | None:
+        """Return the language of the kernels that a decorator makes; None if it makes none."""
         if isinstance(node, ast.Call):
-            return self._is_jit(node.func)
-        return self._whole(node) in ("triton.jit", "triton.runtime.jit.jit", "triton.runtime.jit.JITFunction")
+            return self._made_by(node.func)
+        return _DECORATORS.get(self._whole(node))
 
     def _whole(self, node: ast.expr) -> str:
         """Return the dotted name of an attribute of an import; a name that begins with a dot is none."""
@@ -139,10 +137,10 @@ class KernelFile:
         return self._modules.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     @cached_property
-    def _of_triton(self) -> list[SourceKernel]:
+    def _of_python(self) -> list[SourceKernel]:
         helpers = {
             word.id
-            for name, function in self._jitted.items()
+            for name, (function, _) in self._jitted.items()
             for word in ast.walk(function)
             if isinstance(word, ast.Name) and word.id in self._jitted and word.id != name
         }
@@ -154,36 +152,37 @@ class KernelFile:
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
                 given |= {value.id for value in values if isinstance(value, ast.Name)}
         return [
-            SourceKernel(name, function.lineno, "triton")
-            for name, function in self._jitted.items()
+            SourceKernel(name, function.lineno, language)
+            for name, (function, language) in self._jitted.items()
             if name not in helpers and (name in launched or name not in given)
         ]
 
     @cached_property
     def _of_cuda(self) -> list[SourceKernel]:
         found = []
-        for line, text in self._strings():
-            for name, at in global_functions(text):
+        for line, text in self._strings:
+            for name, at in global_functions(text) if "__global__" in text else ():
                 if _HOLE not in name:
                     found.append(SourceKernel(name, line + at - 1, "cuda"))
         return found
 
-    def _strings(self) -> Iterator[tuple[int, str]]:
-        """Yield strings that may be sources, each with its line: no docstrings; f-strings with holes."""
+    @cached_property
+    def _strings(self) -> list[tuple[int, str]]:
+        """Strings that may be sources, each with its line: no docstrings; f-strings with holes."""
         said = {
             id(node.value) for node in self._nodes if isinstance(node, ast.Expr)
         }  # for whoever reads the file
         parts = {id(part) for node in self._nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        found = []
         for node in self._nodes:
             if id(node) in said | parts:
                 continue
-            text = ""
             if isinstance(node, ast.JoinedStr):
-                text = "".join(str(p.value) if isinstance(p, ast.Constant) else _HOLE for p in node.values)
+                texts = (str(p.value) if isinstance(p, ast.Constant) else _HOLE for p in node.values)
+                found.append((node.lineno, "".join(texts)))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-            if "__global__" in text:
-                yield getattr(node, "lineno", 1), text
+                found.append((node.lineno, node.value))
+        return found
 
 
 def kernel_file(source: str) -> KernelFile | None:
@@ -194,21 +193,12 @@ def kernel_file(source: str) -> KernelFile | None:
         return None
 
 
-def not_emulated(made_by: str) -> str:
-    """Return the reason kernels that are `made_by` another framework are not checked without a GPU."""
-    fix = _INSTALLED_AS.get(made_by)
-    there = f"; on a GPU: pip install {fix}" if fix else ""
-    return f"not checked: {made_by} kernels cannot be emulated, only Triton's and CUDA C++{there}"
-
-
 def _imports(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]
                 yield alias.asname or first, alias.name if alias.asname else first
-                if not alias.asname and "." in alias.name:
-                    yield f"import {alias.name}", alias.name
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"

@@ -13,7 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 SCHEMA = 1
 
-Language = Literal["cpp", "triton", "cuda", "torch"]
+# Each has a row in `kernelbench.languages`.
+Language = Literal[
+    "cpp", "triton", "cuda", "torch", "helion", "gluon", "cute", "cutile", "tilelang", "numba", "cupy",
+    "warp", "taichi", "jax", "hip", "thunderkittens",
+]  # fmt: skip
 # Precision of the operands of matrix products and convolutions. tf32: operands in fp32, rounded to it.
 ProductPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 # Those in which a product can be computed without losing any of its operands' bits (of tf32's: that count).

@@ -14,6 +14,7 @@ from kernelwright.agent.audit.plan import AuditPlan
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import KernelwrightError, TaskError
 from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, TimingLock
+from kernelwright.kernelbench.languages import GPU_LANGUAGES
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Verdict
 from kernelwright.kernelbench.without_gpu import EmulatedEvaluator
 from kernelwright.profiling.records import Profile
@@ -23,7 +24,6 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskRun, TaskState
 
 AUTHOR = "archive"
-_GPU_LANGUAGES = ("triton", "cuda")
 _FAILS = "the task fails: "
 _DONE = "all its kernels are graded"
 LEFT = "left for --resume"
@@ -118,7 +118,7 @@ class Audit:
             return None
         candidate = candidate_of(kernel)
         try:
-            if self.pool.target.chips and candidate.language not in _GPU_LANGUAGES:
+            if self.pool.target.chips and candidate.language not in GPU_LANGUAGES:
                 checked = self.pool.ask(task, lambda each: _on_cpu(each, task, candidate), task.id)
                 evaluation = checked.result()
             else:

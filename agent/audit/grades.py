@@ -7,7 +7,8 @@ from typing import Literal
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.evaluator.emulated import PARTLY
-from kernelwright.kernelbench.records import Evaluation, Interval, Language, Verdict
+from kernelwright.kernelbench.languages import LANGUAGES
+from kernelwright.kernelbench.records import Evaluation, Interval, Verdict
 from kernelwright.kernelbench.speed_of_light import score_of
 from kernelwright.kernelbench.without_gpu.evaluator import ELSEWHERE, holds_on_gpu
 from kernelwright.results.archives.records import PublishedClaim, PublishedKernel
@@ -16,7 +17,6 @@ from kernelwright.results.formatting import headline, one_line, ratio
 # How far a claimed speedup may lie outside the measured interval and still be as claimed: what a speedup
 # differs by between two machines of a kind, or two versions of torch. Chosen by hand.
 _TOLERANCE = 0.05
-_HOW: dict[Language, str] = {"triton": "right, interpreted", "cuda": "right in emulation"}
 
 
 class ClaimOutcome(StrEnum):
@@ -56,7 +56,10 @@ class KernelGrade:
             return "not checked"
         if found.reason.startswith(PARTLY):
             return PARTLY
-        return _HOW.get(language_of(self.kernel.source), "right on the CPU")
+        here = LANGUAGES[language_of(self.kernel.source)].here
+        if not here:
+            return "right on the CPU"
+        return "right in emulation" if here == "in emulation" else "right, interpreted"
 
     @property
     def reason(self) -> str:

@@ -20,6 +20,7 @@ from kernelwright.agent.llm.situation import Situation, Situations
 from kernelwright.agent.protocols import Attempt, NoCandidate
 from kernelwright.agent.search import best_of, rounds_of
 from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.languages import LANGUAGES
 from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
 
 _TURNS = 2  # of which the later ones say why a reply cannot be used
@@ -203,7 +204,7 @@ def objection(source: str, language: Language, history: Sequence[Attempt]) -> st
     """Return the reason a file is not worth an evaluation; "" if it is."""
     found = language_of(source)
     if found != language:
-        what = "no kernels of its own" if found == "torch" else f"{NAMES[found]} kernels"
+        what = "no kernels of its own" if found == "torch" else f"{LANGUAGES[found].title} kernels"
         return f"the file has {what}, but {NAMES[language]} was requested"
     for number, attempt in enumerate(history):
         if attempt.candidate.source == source:

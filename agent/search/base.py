@@ -10,6 +10,7 @@ from pydantic import Field
 
 from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
 from kernelwright.agent.search.rounds import Rounds, rounds_of
+from kernelwright.kernelbench.languages import GPU_LANGUAGES
 from kernelwright.kernelbench.options import Section
 from kernelwright.kernelbench.records import Advice, Record, Task, Verdict
 from kernelwright.kernelbench.speed_of_light import left_in_words, lowest_score, trusted_share
@@ -176,7 +177,7 @@ def needs_a_gpu(attempt: Attempt) -> bool:
     evaluation = attempt.evaluation
     if evaluation.correctness is None:  # they did not run, for one
         return False
-    of_gpu = attempt.candidate.language in ("triton", "cuda")
+    of_gpu = attempt.candidate.language in GPU_LANGUAGES
     return evaluation.verdict is Verdict.unmeasured and of_gpu and evaluation.target.device == "cpu"
 
 

@@ -6,7 +6,6 @@ by the worker, in the candidate's own process: this tells a fallback from a kern
 nor one who launches a kernel and leaves its result.
 """
 
-import importlib.util
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,11 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from kernelwright.kernelbench.evaluator.processes.answers import Count, plain
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.refusal import Refused
-from kernelwright.kernelbench.kernels import SourceKernel, kernel_file, not_emulated
-from kernelwright.kernelbench.records import Candidate, Language, Verdict
+from kernelwright.kernelbench.kernels import SourceKernel, kernel_file
+from kernelwright.kernelbench.languages import LANGUAGES
+from kernelwright.kernelbench.records import Candidate, Verdict
 
-# Languages of GPU kernels that run without one, and how.
-HOW: dict[Language, str] = {"triton": "in Triton's interpreter", "cuda": "in emulation"}
 RIGHT, PARTLY = "right", "partly checked"  # how reasons begin
 _MOST_NAMES, _LONGEST_NAME, _LONGEST_TROUBLE = 256, 200, 2000
 _SHOWN = 4  # kernels that a reason names
@@ -57,13 +55,17 @@ def launches(worker: Worker, timeout_s: float) -> Launches:
     return Launches(kernels, found.calls, found.idle, troubles)
 
 
-def refuse_other_kernels(candidate: Candidate) -> None:
-    """Raise Refused where nothing here runs what the file makes its kernels with."""
-    if candidate.language == "triton" and importlib.util.find_spec("triton") is None:
-        raise Refused(Verdict.unmeasured, "not checked: Triton is not installed here: pip install triton")
+def refuse_unavailable(candidate: Candidate, on_gpu: bool) -> None:
+    """Raise Refused where nothing here runs the file's kernels, which says nothing of them."""
+    language = LANGUAGES[candidate.language]
+    reason = language.unavailable if on_gpu else language.unchecked
+    if on_gpu and language.needs == "an AMD GPU":
+        reason = f"{language.title} kernels need {language.needs}"
     file = kernel_file(candidate.source)
-    if file is not None and file.unemulated:
-        raise Refused(Verdict.unmeasured, not_emulated(file.unemulated))
+    if not (on_gpu or reason) and file is not None and file.other_builder:
+        reason = f"CUDA C++ that {file.other_builder} builds needs a GPU"
+    if reason:
+        raise Refused(Verdict.unmeasured, f"not checked: {reason}")
 
 
 def refuse_failed_build(found: Launches) -> None:
@@ -87,7 +89,7 @@ def refuse_fallback(found: Launches) -> None:
 
 def reason(candidate: Candidate, launched: Collection[str]) -> str:
     """Reason of a candidate's verdict, whose answers were right and which launched these kernels."""
-    how = HOW[candidate.language]
+    how = LANGUAGES[candidate.language].here
     file = kernel_file(candidate.source)
     never = [kernel for kernel in file.kernels if kernel.name not in launched] if file is not None else []
     if not never:

@@ -26,6 +26,7 @@ from kernelwright.kernelbench.evaluator.timing.measurement import measure
 from kernelwright.kernelbench.evaluator.timing.plausibility import implausible, near_ceilings
 from kernelwright.kernelbench.evaluator.timing.statistics import Timings
 from kernelwright.kernelbench.evaluator.verification import verify
+from kernelwright.kernelbench.languages import GPU_LANGUAGES
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import (
     CHECKED,
@@ -117,8 +118,8 @@ class Trial:
 
     def _verdict(self) -> tuple[Verdict, str]:
         _check_syntax(self.candidate.source)
-        if self._without_gpu:
-            emulated.refuse_other_kernels(self.candidate)
+        if self._of_gpu:
+            emulated.refuse_unavailable(self.candidate, on_gpu=not self._without_gpu)
         session = self.sessions.open(self.task)
         self.sessions.make_room(session, 1 + len(self.baselines))
         if self._without_gpu:
@@ -202,7 +203,11 @@ class Trial:
     @property
     def _without_gpu(self) -> bool:
         """True if its kernels are a GPU's, and there is none."""
-        return self.candidate.language in emulated.HOW and self.sessions.target.device == "cpu"
+        return self._of_gpu and self.sessions.target.device == "cpu"
+
+    @property
+    def _of_gpu(self) -> bool:
+        return self.candidate.language in GPU_LANGUAGES
 
     def _launched_and_right(
         self, session: TaskSession, worker: Worker, correctness: Correctness

@@ -17,12 +17,12 @@ from kernelwright.kernelbench.evaluator.referee import Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.workloads import total, worst
 from kernelwright.kernelbench.fitting import GIB, fitting
+from kernelwright.kernelbench.languages import GPU_LANGUAGES
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 from kernelwright.kernelbench.without_gpu.building import builds
 
 DEFAULT_CHIPS = ("sm_80", "sm_90", "sm_100")
-LANGUAGES = ("triton", "cuda")
 FEW = ("task", "edge")  # families of inputs, that are tried before a GPU takes over
 # As torch raises, of a build without CUDA and of a machine without a GPU.
 _ASKS_FOR_GPU = re.compile(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver")
@@ -54,7 +54,7 @@ class EmulatedEvaluator(LocalEvaluator):
 
         `measurement` only says whether the reference's operators are listed. Raises TaskError.
         """
-        if candidate.language not in LANGUAGES:
+        if candidate.language not in GPU_LANGUAGES:
             has = candidate.language
             reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, load and Triton give one"
             return self.rejected(task, candidate, reason)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator.emulated import RIGHT
+from kernelwright.kernelbench.languages import GPU_LANGUAGES, LANGUAGES
 from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Record, Task
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt, TaskRun
@@ -31,15 +32,17 @@ class Winner(Record):
     @property
     def device(self) -> str:
         """Kind of device that it runs on: "cuda" or "cpu"; "" for torch calls, which run on any."""
-        return {"torch": "", "triton": "cuda", "cuda": "cuda"}.get(self.candidate.language, "cpu")
+        language = self.candidate.language
+        return "cuda" if language in GPU_LANGUAGES else "" if language == "torch" else "cpu"
 
     @property
     def verified_on(self) -> str:
         """Name of the processor that it was verified on, or what stood in for one."""
         target = self.evaluation.target
         if self.device == "cuda" and target.device == "cpu":
-            cuda = self.candidate.language == "cuda"
-            return "an emulator of CUDA C++, on no GPU" if cuda else "Triton's interpreter, on no GPU"
+            here = LANGUAGES[self.candidate.language].here
+            how = "an emulator of CUDA C++" if here == "in emulation" else here.removeprefix("in ")
+            return f"{how}, on no GPU"
         return target.fingerprint.chip
 
     @classmethod

@@ -54,6 +54,7 @@ from kernelwright.kernelbench.evaluator.reference.outputs import NotAnOutput, fl
 from kernelwright.kernelbench.evaluator.reference.task_format import filled
 from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, message_of
 from kernelwright.kernelbench.jit import launch_mode
+from kernelwright.kernelbench.languages import GPU_LANGUAGES
 from kernelwright.kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
@@ -117,7 +118,7 @@ class Runner:
                 compilers.allow(message["compilers"])
             self.chip = message.get("chip") or self.chip
             self.language = language_of(message["source"])
-            self.emulated = self.language in ("cuda", "triton") and self.memory.device.type == "cpu"
+            self.emulated = self.language in GPU_LANGUAGES and self.memory.device.type == "cpu"
             if self.language == "triton" and self.emulated:
                 interpret(self.chip)
             if message["module"] == "reference":

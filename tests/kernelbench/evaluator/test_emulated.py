@@ -212,11 +212,18 @@ def test_what_right_answers_say_of_triton(case: str, few: Referee) -> None:
     assert (found.launched == ("scale",)) == begins.startswith("right")
 
 
-def test_kernels_of_other_makers_are_named_and_not_called_wrong(few: Referee) -> None:
-    numba = "from numba import cuda\n@cuda.jit\ndef k(x): pass\nclass ModelNew: pass"
-    found = tried(few, numba)
+OTHERS = {
+    "import cutlass.cute as cute\n@cute.kernel\ndef k(x): pass": "CuTe DSL kernels need a GPU",
+    "S = '#include <hip/hip_runtime.h>\\n__global__ void k() {}'": "HIP kernels need an AMD GPU",
+    "import pycuda.driver\npycuda.driver.x": "CUDA C++ that PyCUDA builds needs a GPU",
+}
+
+
+@pytest.mark.parametrize("source", OTHERS)
+def test_kernels_that_need_a_gpu_are_named_and_not_called_wrong(source: str, few: Referee) -> None:
+    found = tried(few, f"{source}\nclass ModelNew: pass")
     assert found.verdict is Verdict.unmeasured
-    assert found.reason.startswith("not checked: numba.cuda kernels cannot be emulated")
+    assert found.reason.startswith(f"not checked: {OTHERS[source]}")
 
 
 def test_a_kernel_for_other_sizes_runs_at_those(few: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
