@@ -73,5 +73,7 @@ def read_seed(path: Path) -> str:
             f"{flag} defines no class ModelNew", f"name the function that calls the kernel: {path}:FUNCTION"
         )
     if language_of(source) == "torch":
-        raise UsageError(f"{flag} has no kernels of its own", "give a file with Triton, CUDA or C++ kernels")
+        raise UsageError(
+            f"{flag} has no kernels of its own", "give a file with kernels, such as Triton, CUDA or C++ ones"
+        )
     return source

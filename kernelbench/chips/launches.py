@@ -13,6 +13,7 @@ import torch
 
 from kernelwright.kernelbench.chips.cuda_launches import note_cuda
 from kernelwright.kernelbench.chips.cupy_launches import note_cupy
+from kernelwright.kernelbench.chips.cute_launches import name_chip, note_cute
 from kernelwright.kernelbench.chips.inline_launches import note_inline
 from kernelwright.kernelbench.chips.notes import Notebook, last_line
 from kernelwright.kernelbench.chips.triton_launches import note_triton
@@ -25,6 +26,9 @@ from kernelwright.kernelbench.jit import launch_mode
 
 class Builder(Runner):
     """Runner of a candidate's host code as on a GPU, with a notebook in place of kernels."""
+
+    def interpret(self) -> None:
+        """Leave kernels to the notebook."""
 
     @contextlib.contextmanager
     def as_on_gpu(self) -> Iterator[None]:
@@ -55,11 +59,13 @@ def _open(notebook: Notebook, capability: int) -> None:
     note_cuda(notebook, f"sm_{capability}")
     note_cupy(notebook, f"sm_{capability}")
     note_inline(notebook, f"sm_{capability}")
+    name_chip(f"sm_{capability}")
 
 
 def _read(runner: Builder, notebook: Notebook) -> dict[str, Any]:
     """Call the model, if it could be loaded, and read the built kernels."""
     if runner.model is not None:
+        note_cute(notebook)
         try:
             with runner.as_on_gpu():
                 runner.model(*runner.slots[0])

@@ -11,14 +11,14 @@ from kernelwright.kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREAD
 from kernelwright.kernelbench.evaluator.processes.answers import Count
 
 _MOST_KERNELS, _MOST_PROBLEMS = 64, 8
-Builder = Literal["Triton", "NVRTC"]
+Builder = Literal["Triton", "NVRTC", "CuTe DSL"]
 
 
 @dataclass(frozen=True)
 class RecordedLaunch:
     builder: Builder
     name: str  # in the cubin
-    grid: tuple[int, int, int]
+    grid: tuple[int, int, int]  # zeros where it is not known
     threads: int
     shared_bytes: int  # that the launch adds to what the kernel declares
     configurations: int = 0

@@ -53,7 +53,7 @@ class TorchOnGpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        if (said := _SAID.get(func)) is not None:
+        if (said := SAID.get(func)) is not None:
             return said(*args)
         if func is torch.device:
             return func(*args, **(kwargs or {}))
@@ -69,7 +69,7 @@ class TorchOnGpu(TorchFunctionMode):
 
 
 # What tensors say and do, by the function that torch asks the mode about.
-_SAID: dict[Any, Callable[..., Any]] = {
+SAID: dict[Any, Callable[..., Any]] = {
     torch.Tensor.is_cuda.__get__: lambda _: True,
     torch.Tensor.is_cpu.__get__: lambda _: False,
     torch.Tensor.device.__get__: lambda _: _GPU,

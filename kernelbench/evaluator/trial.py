@@ -124,7 +124,7 @@ class Trial:
         self.sessions.make_room(session, 1 + len(self.baselines))
         if self._without_gpu:
             session.pool.import_first(_EMULATION)
-        if "torch.compile" in self.candidate.source:
+        if "torch.compile" in self.candidate.source or self.candidate.language == "helion":
             session.pool.import_first(COMPILER)  # which takes longer than some limits of a call
         self._build(session)
         worker, weights = self._load(session)

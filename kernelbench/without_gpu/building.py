@@ -16,6 +16,7 @@ from kernelwright.kernelbench.records import Build, BuiltKernel, Candidate, Task
 
 _LAUNCHES = "kernelwright.kernelbench.chips.launches"  # imports torch, as this process does not
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
+NO_KERNEL = "it launches no kernel of Triton, Gluon, CuTe DSL, CuPy or compile_cuda"
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 
@@ -28,7 +29,7 @@ def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence
             yield Build(chip=chip, ok=None, problem=str(error))
             continue
         if not kernels and not problems:
-            problems = ["it launches no kernel of Triton, CuPy or compile_cuda"]
+            problems = [NO_KERNEL]
         ok = False if failed else None if problems else True
         taken = tuple(_taken(kernel, chip) for kernel in kernels)
         yield Build(chip=chip, ok=ok, kernels=taken, problem="; ".join(problems))

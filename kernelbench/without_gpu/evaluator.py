@@ -17,7 +17,7 @@ from kernelwright.kernelbench.evaluator.referee import Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.workloads import total, worst
 from kernelwright.kernelbench.fitting import GIB, fitting
-from kernelwright.kernelbench.languages import GPU_LANGUAGES
+from kernelwright.kernelbench.languages import GPU_LANGUAGES, LANGUAGES
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 from kernelwright.kernelbench.without_gpu.building import builds
@@ -68,7 +68,8 @@ class EmulatedEvaluator(LocalEvaluator):
         launched = tuple(sorted({kernel for each in every for kernel in each.launched}))
         verdict, reason, checked = _verdict(candidate, found, wrong, own, launched, why_not)
         fits = own or not found or (not why_not and self._call_bytes(task) <= _MOST_BYTES)
-        made = tuple(builds(self.sessions, task if fits else first, candidate, self._chips))
+        chips = self._chips if LANGUAGES[candidate.language].builds else ()
+        made = tuple(builds(self.sessions, task if fits else first, candidate, chips))
         if verdict is Verdict.unmeasured and made and all(build.ok is False for build in made):
             verdict, reason = Verdict.build_error, f"for {made[0].chip}: {made[0].problem}"
         return every[-1].model_copy(
@@ -194,7 +195,7 @@ def _at_smaller_sizes(
     """Return what is found at each, the least seconds that the task's own sizes take, and the first task."""
     found: dict[str, Evaluation] = {}
     expected_s, first = 0.0, task
-    for alternatives in smaller(task):
+    for alternatives in smaller(task, LANGUAGES[candidate.language].elements):
         for other in alternatives:
             try:
                 evaluation = referee.evaluate(other, candidate, measurement)

@@ -7,6 +7,7 @@ is not here, the kernels are built for it.
 import contextlib
 import importlib.metadata
 import importlib.util
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from kernelwright.kernelbench.chips.notes import Builder, Launched
 from kernelwright.kernelbench.chips.occupancy import occupancy, warps_of
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import kernel_name
-from kernelwright.kernelbench.without_gpu.building import built
+from kernelwright.kernelbench.without_gpu.building import NO_KERNEL, built
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.gpu.kernels import declared
 from kernelwright.profiling.records import Metric, Profile
@@ -40,9 +41,9 @@ class Cubins:
         self.available()
         found, problems, _ = built(subject.evaluator.sessions, subject.task, subject.candidate, subject.chip)
         if not found:
-            raise Unavailable("; ".join(problems) or "it launches no kernel of Triton, CuPy or compile_cuda")
+            raise Unavailable("; ".join(problems) or NO_KERNEL)
         versions = _builders()
-        used = dict.fromkeys(versions[kernel.builder] for kernel in found)
+        used = dict.fromkeys(versions.get(kernel.builder, kernel.builder) for kernel in found)
         how = f"built for {subject.chip} by {' and '.join(used)}; nothing was run"
         metrics = tuple(
             each
@@ -103,8 +104,11 @@ def _launched_one(builds: Sequence[CompiledKernel], launch: Mapping[str, float])
 
 
 def metrics_of(label: str, kernel: Launched, chip: str) -> Iterator[Metric]:
-    x, y, z = kernel.grid
-    values = {"built_launches": kernel.launches, "blocks": x * y * z, "threads": kernel.threads}
+    values = {
+        "built_launches": kernel.launches,
+        "blocks": math.prod(kernel.grid) or None,
+        "threads": kernel.threads,
+    }
     yield from _known(label, values)
     launch = _Launch(kernel.threads, kernel.shared_bytes, kernel.configurations)
     yield from _of_launch(label, launch, kernel.registers, chip)

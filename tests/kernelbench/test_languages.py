@@ -11,6 +11,7 @@ from kernelwright.kernelbench.languages import GPU_LANGUAGES, LANGUAGES
 from kernelwright.kernelbench.records import Language
 
 FOLDER = Path(__file__).parent / "languages"
+PAGE = (Path(__file__).parents[2] / "docs" / "languages.md").read_text()
 FILES = {
     "numba_cuda": "numba",
     "cupy_raw": "cupy",
@@ -67,6 +68,21 @@ def test_kernels_are_named(name: str) -> None:
     file = KernelFile((FOLDER / f"{name}.py").read_text())
     assert "twice_relu" in [kernel.name for kernel in file.kernels]
     assert "relu" not in [kernel.name for kernel in file.kernels]  # a device function
+
+
+def test_the_page_has_the_rows_of_the_table() -> None:
+    of_gpu = sorted((LANGUAGES[id] for id in GPU_LANGUAGES), key=lambda row: row.title.lower())
+    cells = [(row.title, row.shown_by, row.pip.partition(",")[0] or "–", row.without_gpu) for row in of_gpu]
+    begin = PAGE.index("|---|---|---|---|\n") + len("|---|---|---|---|\n")
+    rows = PAGE[begin : PAGE.index("\n\n", begin)].splitlines()
+    assert rows == [f"| {' | '.join(row)} |" for row in cells]
+
+
+def test_what_is_missing_is_said_with_the_package() -> None:
+    for row in LANGUAGES.values():
+        assert bool(row.package) == bool(row.pip)
+        if row.id in GPU_LANGUAGES and not row.here:
+            assert row.unchecked.startswith(f"{row.title} kernels need a")
 
 
 def test_every_language_has_a_row() -> None:

@@ -16,13 +16,30 @@ import numpy as np
 
 from kernelwright.kernelbench.chips.occupancy import WARP
 from kernelwright.kernelbench.emulate import history, libdevice, small_floats
+from kernelwright.kernelbench.emulate.cupy_stand_in import emulate_cupy
 from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.helion_interpreter import interpret_helion
+from kernelwright.kernelbench.emulate.numba_simulator import simulate
 from kernelwright.kernelbench.emulate.triton_driver import NoGpu
+from kernelwright.kernelbench.records import Language
 
 _OWN = str(Path(small_floats.__file__).parent)
 _NUMPY = str(Path(np.__file__).parent)
 # Where the interpreter says what a kernel itself has wrong.
 _OF_KERNELS = {"create_assert", "create_assume", "_new_static_assert", "validate"}
+
+
+def prepare(language: Language, chip: str) -> None:
+    """Prepare this process, which has no GPU, for kernels of a language, and of a chip such as "sm_90"."""
+    match language:
+        case "triton":
+            interpret(chip)
+        case "numba":
+            simulate()
+        case "helion":
+            interpret_helion()
+        case "cupy":
+            emulate_cupy()
 
 
 def interpret(chip: str) -> None:

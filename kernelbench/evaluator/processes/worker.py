@@ -38,7 +38,7 @@ from kernelwright.kernelbench.evaluator.processes import compilers
 from kernelwright.kernelbench.evaluator.processes.baselines import Graphed, MemcpyBaseline
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.generated import digest, generated
-from kernelwright.kernelbench.evaluator.processes.interpreted import interpret
+from kernelwright.kernelbench.evaluator.processes.interpreted import prepare
 from kernelwright.kernelbench.evaluator.processes.operator_costs import operator_costs
 from kernelwright.kernelbench.evaluator.processes.own_kernels import ShareUnknown, own_kernel_share
 from kernelwright.kernelbench.evaluator.reference.loading import (
@@ -119,8 +119,8 @@ class Runner:
             self.chip = message.get("chip") or self.chip
             self.language = language_of(message["source"])
             self.emulated = self.language in GPU_LANGUAGES and self.memory.device.type == "cpu"
-            if self.language == "triton" and self.emulated:
-                interpret(self.chip)
+            if self.emulated:
+                self.interpret()
             if message["module"] == "reference":
                 module = import_task(message["source"], self.memory.device, Path.cwd())
                 self.mutated = setup["mutated"]
@@ -148,6 +148,10 @@ class Runner:
         self._arguments = lambda t: pytree.tree_unflatten(filled(setup["leaves"], t), setup["spec"])
         self.slots = [self._arguments(t) for t in self.memory.slots]
         return {"ok": True, "weights": weights, "left": left}
+
+    def interpret(self) -> None:
+        """Have the candidate's kernels run without a GPU."""
+        prepare(self.language, self.chip)
 
     @contextlib.contextmanager
     def as_on_gpu(self) -> Iterator[None]:
@@ -279,7 +283,10 @@ class Runner:
 
     def _emulated(self, *arguments: Any) -> Any:
         before = history.launched.total()
-        with fresh_memory() if self.language == "cuda" else contextlib.nullcontext(), self.as_on_gpu():
+        with (
+            fresh_memory() if self.language in ("cuda", "cupy") else contextlib.nullcontext(),
+            self.as_on_gpu(),
+        ):
             outputs = self.model(*arguments)
         self.launches.append(history.launched.total() - before)
         return outputs

@@ -12,6 +12,9 @@ import torch
 from .device import IS_EMULATED, KIND, launching
 from .operators import Compute, Tensors, detached
 
+# In files of which the launches that follow are not all there are, or are not Triton's.
+_LAUNCH_OTHERWISE = ("compile_cuda", "gluon", "helion", "cutlass", "tilelang", "numba", "cupy", "cuda.tile")
+
 
 class Loaded:
     """`ModelNew` of a file, called with weights that are passed to each call."""
@@ -71,7 +74,7 @@ def launched(module: ModuleType) -> dict[str, Any]:
     Kernels that others call keep their place while a compiler looks on: it reads them from there.
     """
     text = inspect.getsource(module)
-    if "triton" not in text or "compile_cuda" in text:
+    if "triton" not in text or any(word in text for word in _LAUNCH_OTHERWISE):
         return {}
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction

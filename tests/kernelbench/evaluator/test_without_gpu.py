@@ -95,7 +95,7 @@ LOOP_END = "        __syncthreads();\n    }\n"
 
 @pytest.fixture
 def check(evaluator: Referee, monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.setattr(without_gpu, "smaller", lambda task: smaller(task, 1 << 14))
+    monkeypatch.setattr(without_gpu, "smaller", lambda task, *_: smaller(task, 1 << 14))
 
     def call(source: str, chips: tuple[str, ...] = ()) -> Evaluation:
         return EmulatedEvaluator(evaluator, chips).evaluate(task_of(REFERENCE), candidate_of(source))
@@ -257,7 +257,7 @@ def on_gpu(checking_first: CheckedFirst, monkeypatch: pytest.MonkeyPatch) -> lis
         return checking_first.untried(task, candidate, Verdict.unmeasured, "it has run")
 
     monkeypatch.setattr(checking_first._evaluator, "evaluate", evaluate)
-    monkeypatch.setattr(without_gpu, "smaller", lambda task: list(smaller(task, 1 << 14))[:1])
+    monkeypatch.setattr(without_gpu, "smaller", lambda task, *_: list(smaller(task, 1 << 14))[:1])
     return run
 
 
