@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.chips import cards
+from kernelwright.kernelbench.languages import GPU_LANGUAGES, LANGUAGES
 from kernelwright.kernelbench.records import (
     Language,
     OperatorCost,
@@ -55,14 +56,14 @@ class Situation:
 
     def elsewhere(self, language: Language) -> bool:
         """Return True if kernels are for a GPU, and none is at hand."""
-        return self.target.device == "cpu" and language in _ELSEWHERE
+        return self.target.device == "cpu" and language in GPU_LANGUAGES
 
     def hardware(self, language: Language) -> list[str]:
         """Describe the machine that kernels are timed on, or the GPUs that they are written for."""
         target, mark = self.target, self.target.fingerprint
         if self.elsewhere(language):
             chips = [chip for chip in target.chips if chip in cards.CARDS]
-            return [*(cards.described(chip) for chip in chips), *_ELSEWHERE[language]]
+            return [*(cards.described(chip) for chip in chips), *_elsewhere(language)]
         cache = f"last-level cache of {mark.last_level_cache_bytes >> 20} MiB"
         on_cpu = target.device == "cpu"
         chip = f"{mark.chip}, {mark.threads} threads, {cache}" if on_cpu else f"{mark.chip}, {cache}"
@@ -122,6 +123,12 @@ class Situation:
         flops = self.work.products or {"fp32": self.work.flops}
         products_s = sum(amount / card.peaks[name] for name, amount in flops.items() if name in card.peaks)
         return self.work.moved_bytes / card.bytes_s, products_s, f"at the published peaks of {chip}"
+
+
+def _elsewhere(language: Language) -> tuple[str, ...]:
+    row = LANGUAGES[language]
+    treated = f"files run {row.here}" if row.here else f"{row.title} kernels are {row.without_gpu}"
+    return _ELSEWHERE.get(language, (f"no such GPU is available here: {treated}",))
 
 
 # Of a task where so many attempts are known, in this language.

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelwright.agent.llm.coder import start_of
+from kernelwright.agent.llm.coder import objection, start_of
 from kernelwright.agent.llm.judge import predictions
 from kernelwright.agent.llm.model import estimated_tokens
 from kernelwright.agent.llm.prompting import (
@@ -333,3 +333,8 @@ def test_the_shape_of_a_hidden_size_never_reaches_a_model() -> None:
     assert not [text for text in texts if HIDDEN_ROWS in text]
     assert "wrong output at a hidden size" in texts[-1] and "It is right at rows=64, dim=8." in texts[-1]
     assert any("rows=1024" in text for text in texts)
+
+
+def test_a_file_of_another_language_is_objected_to_by_its_name() -> None:
+    source = "import helion\n@helion.kernel()\ndef k(x): pass\n"
+    assert objection(source, "triton", ()) == "the file has Helion kernels, but Triton was requested"

@@ -7,7 +7,7 @@ import torch
 
 from kernelwright.kernelbench.emulate.findings import Unsupported
 from kernelwright.kernelbench.evaluator import Protocol, Referee
-from kernelwright.kernelbench.evaluator.emulated import Launches, reason, refuse_fallback
+from kernelwright.kernelbench.evaluator.emulated import Launches, reason, refuse_fallback, refuse_unavailable
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.records import Evaluation, Verdict
 from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
@@ -224,6 +224,18 @@ def test_kernels_that_need_a_gpu_are_named_and_not_called_wrong(source: str, few
     found = tried(few, f"{source}\nclass ModelNew: pass")
     assert found.verdict is Verdict.unmeasured
     assert found.reason.startswith(f"not checked: {OTHERS[source]}")
+
+
+def test_on_a_gpu_only_what_cannot_be_imported_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    [cute, hip, pycuda] = [candidate_of(source) for source in OTHERS]
+    monkeypatch.setattr("kernelwright.kernelbench.languages.find_spec", lambda _: object())
+    refuse_unavailable(cute, on_gpu=True)
+    refuse_unavailable(pycuda, on_gpu=True)
+    with pytest.raises(Refused, match="not checked: HIP kernels need an AMD GPU"):
+        refuse_unavailable(hip, on_gpu=True)
+    monkeypatch.setattr("kernelwright.kernelbench.languages.find_spec", lambda _: None)
+    with pytest.raises(Refused, match="CuTe DSL is not installed here: pip install nvidia-cutlass-dsl"):
+        refuse_unavailable(cute, on_gpu=True)
 
 
 def test_a_kernel_for_other_sizes_runs_at_those(few: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
