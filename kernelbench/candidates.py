@@ -90,6 +90,15 @@ class ModelNew(_torch.nn.Module):
 """
 
 
+def wrapped_function(source: str) -> ast.FunctionDef | None:
+    """Return the function that `with_module` gave a ModelNew; None for other files."""
+    called = re.search(r"return (\w+)\(\*inputs, \*\*keywords\)\n\Z", source)
+    if called is None or not source.endswith(_MODULE.format(function=called[1])):
+        return None
+    body = parsed(source).body
+    return [node for node in body if isinstance(node, ast.FunctionDef) and node.name == called[1]][-1]
+
+
 def reference_candidate(task: Task) -> Candidate:
     """Return the reference of a task as its own candidate, whose speedup over eager is 1."""
     source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")

@@ -21,7 +21,13 @@ from kernelwright.kernelbench.sources.assignments import constants
 from kernelwright.kernelbench.sources.listing import Listing, catalogue
 from kernelwright.kernelbench.sources.names import resolve, task_of_text
 from kernelwright.kernelbench.sources.overrides import apply, from_words
-from kernelwright.kernelbench.sources.validate import DOMAINS, check, input_domains, without_gradient
+from kernelwright.kernelbench.sources.validate import (
+    DOMAINS,
+    check,
+    input_domains,
+    number_of_inputs,
+    without_gradient,
+)
 
 __all__ = [
     "DOMAINS",
@@ -32,6 +38,7 @@ __all__ = [
     "constants",
     "from_words",
     "input_domains",
+    "number_of_inputs",
     "resolve",
     "task_of_text",
     "without_gradient",

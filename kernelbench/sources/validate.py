@@ -53,6 +53,14 @@ def without_gradient(source: str, where: str = "the task") -> list[str]:
     return _without_gradient(module_scope(parse(source, where)), where)
 
 
+def number_of_inputs(source: str, where: str = "the task") -> int | None:
+    """Return with how many inputs forward is called, if the text has them."""
+    scope = module_scope(parse(source, where))
+    drawn = _number_of_inputs(scope)
+    names = _input_names(scope)
+    return drawn if drawn is not None or names is None else len(names)
+
+
 def model_class(scope: ModuleScope) -> ast.ClassDef | None:
     """Return the class that `Model` names, if the file itself defines it."""
     return _follow(scope, "Model", frozenset())
