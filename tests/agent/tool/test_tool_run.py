@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.agent.config import RunConfig
 from kernelwright.agent.spending.budget import BudgetSpent
-from kernelwright.agent.tool.run import recorded_history
+from kernelwright.agent.tool.run import prepared, recorded_history
 from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.options import build
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
@@ -120,6 +122,23 @@ def test_submitting_confirms_the_fastest_and_writes_the_results(tmp_path: Path) 
         assert (tmp_path / "report.html").exists()
         run.evaluate(TASK, file(2.5), timed=True)  # and on
         assert run.submit(TASK).speedup["eager"].median == 2.5
+
+
+def test_a_function_of_the_user_s_is_where_it_begins_and_is_defined_again(tmp_path: Path) -> None:
+    seed, task = tmp_path / "mine.py", tmp_path / "task.py"
+    seed.write_text(f"{file(1.2).partition('class')[0]}speedup = 1.2\n\n\ndef softmax(x, axis=0):\n    ...\n")
+    task.write_text(
+        f"{TASK.source}\n\ndef get_inputs():\n    return []\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    config, _ = prepared(build(RunConfig, {"tasks": [str(task)], "seed": f"{seed}:softmax"}))
+    out = tmp_path / "run"
+    with tool_run(out) as run:
+        run.config = config
+        run.begin(TASK)
+        run.evaluate(TASK, file(1.9), timed=True)
+        run.submit(TASK)
+    assert "speedup = 1.9" in (out / "best" / "file_0.py").read_text()
+    assert "\ndef softmax(x, axis=0):\n" in (out / "best" / "file_0.function.py").read_text()
 
 
 def test_a_file_is_confirmed_once_however_often_it_is_submitted(tmp_path: Path) -> None:
