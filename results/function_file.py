@@ -9,7 +9,7 @@ Arguments that the task does not give have to be left at their defaults: for oth
 
 import ast
 
-from kernelwright.kernelbench.candidates import wrapped_function
+from kernelwright.kernelbench.functions import wrapped_function
 from kernelwright.kernelbench.records import Candidate, Task
 from kernelwright.kernelbench.sources import number_of_inputs
 from kernelwright.kernelbench.sources.formats.carrying import CarriedCode, carried

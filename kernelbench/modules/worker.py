@@ -24,6 +24,8 @@ def named_module(text: str) -> tuple[str, str] | None:
     match = _NAME.fullmatch(text)
     if match is None or match["where"] in ("builtin", "kernelbench", "file", "module"):
         return None
+    if match["where"].endswith((".txt", ".parquet")):  # operators of a trace
+        return None
     if match["where"] == "hf" and Path(match["name"]).is_dir():
         return None  # a data set
     return match["where"], match["name"]

@@ -8,6 +8,7 @@ stands for one task or for many:
     path/to/layers.py:Block                 a class or function of any file, which becomes such a file;
     package.module:Block  hf:llama          of a package, or a model of transformers
     path/to/folder  definition.json         of another project (`kernelbench.sources.formats`)
+    trace.txt  trace.txt:aten.mul.Tensor    operators with their calls, of BackendBench
     path/to/list.txt                        a name a line, `#` comments, `set key=value …` after a name
     builtin  builtin:level1                 the built-in suite, one of its levels,
     builtin:level1/softmax  …/*norm*        one task, all whose name fits

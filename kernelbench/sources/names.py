@@ -108,10 +108,10 @@ class TaskLibrary:
         entries = self._of_module(name, folder) or self._of_suite(name)
         if entries is None:
             path = folder / Path(name).expanduser()
-            if path.suffix == ".txt":
-                return self._of_list(path, lists)
             if files := task_files(path, self._first_size):
                 return [_read(Entry(f"file:{each.name}", 0, each.name, text=each.source)) for each in files]
+            if path.suffix == ".txt":
+                return self._of_list(path, lists)
             if path.suffix != ".py" or not path.is_file():
                 raise self._no_file(name, path)
             entries = [from_file(path)]

@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from kernelwright.kernelbench.candidates import candidate_from_file, language_of, with_module
+from kernelwright.kernelbench.candidates import candidate_from_file, language_of
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.functions import with_module
 
 
 def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernelwright.kernelbench.candidates import with_module
+from kernelwright.kernelbench.functions import with_module
 from kernelwright.kernelbench.records import Candidate, Task
 from kernelwright.results.function_file import function_text
 from kernelwright.results.outputs import write_outputs

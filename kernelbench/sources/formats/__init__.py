@@ -5,9 +5,11 @@
     FOLDER or …/func_forward.py        robust-kbench                         kernel.cu
     FOLDER with problem.yaml           KernelBench-Hard                      solution.py
     FOLDER of reference/CATEGORY       MultiKernelBench
+    TRACE.txt:aten.mul.Tensor          BackendBench                          OP_implementation_v1.py
 
 What a path holds decides. Each task becomes the text of a file in KernelBench's format, which is complete by
-itself; nothing is imported or run on the way, and what the file leaves out is said in it and logged.
+itself; nothing is imported or run on the way (but OpInfo's samples are torch's, drawn in a worker), and what
+the file leaves out is said in it and logged.
 """
 
 from kernelwright.kernelbench.sources.formats.interface import TaskFile, TaskFormat

@@ -22,7 +22,10 @@ class TaskFormat(Protocol):
     def name(self) -> str: ...
 
     def task_paths(self, path: Path) -> Sequence[Path]:
-        """Return the file of each task that lies at a path; none if it is of another format."""
+        """Return the file of each task that lies at a path; none if it is of another format.
+
+        A file of several tasks is followed by a colon and a name of the task within it.
+        """
         ...
 
     def task(self, path: Path, sizes: Mapping[str, str]) -> TaskFile:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.sources.formats.backend_bench import BackendBenchFormat
 from kernelwright.kernelbench.sources.formats.flashinfer import FlashInferFormat
 from kernelwright.kernelbench.sources.formats.gpu_mode import GpuModeFormat
 from kernelwright.kernelbench.sources.formats.interface import TaskFile, TaskFormat
@@ -18,6 +19,7 @@ FORMATS: tuple[TaskFormat, ...] = (
     RobustKbenchFormat(),
     KernelBenchHardFormat(),
     MultiKernelBenchFormat(),
+    BackendBenchFormat(),
 )
 _DEPTH = 3  # levels of folders below one that is no task itself
 _log = logging.getLogger("kernelwright")
