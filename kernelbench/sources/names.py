@@ -13,6 +13,7 @@ from kernelwright.kernelbench.sources.assignments import constants
 from kernelwright.kernelbench.sources.entry import Entry, from_file, read_text
 from kernelwright.kernelbench.sources.formats import task_files
 from kernelwright.kernelbench.sources.overrides import apply, distribute, from_words
+from kernelwright.kernelbench.sources.pretrained import with_random_weights
 from kernelwright.kernelbench.sources.selection import select, unknown
 from kernelwright.kernelbench.sources.sizes import from_size_words, of_file, ordered
 from kernelwright.kernelbench.sources.validate import check
@@ -200,7 +201,7 @@ class TaskLibrary:
 
 
 def _read(entry: Entry) -> FoundTask:
-    source = entry.read()
+    source = with_random_weights(entry.read(), entry.where)
     check(source, entry.where)
     source, sizes = of_file(source, entry.where)
     return FoundTask(entry, source, {}, sizes)
