@@ -5,6 +5,7 @@
     FOLDER or …/func_forward.py        robust-kbench                         kernel.cu
     FOLDER with problem.yaml           KernelBench-Hard                      solution.py
     FOLDER of reference/CATEGORY       MultiKernelBench
+    FILE of TritonBench_T_v1           TritonBench                           FILE of TritonBench_G_v1
     TRACE.txt:aten.mul.Tensor          BackendBench                          OP_implementation_v1.py
 
 What a path holds decides. Each task becomes the text of a file in KernelBench's format, which is complete by

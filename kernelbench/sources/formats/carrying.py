@@ -145,7 +145,9 @@ def carried(
             code += [f"{name} = {original}" for name, original in carrier.aliases.items()]
         for each in carrier.kept_of(module):
             for name in each.binds:
-                if owner.setdefault(name, each.text if each.is_import else module) not in (module, each.text):
+                package = each.text.startswith(f"import {name}.")  # which binds what `import package` does
+                text = f"import {name}" if package else each.text
+                if owner.setdefault(name, text if each.is_import else module) not in (module, text):
                     raise UsageError(
                         f"{where} and a module beside it both define {name}", "rename one of them"
                     )

@@ -12,6 +12,7 @@ from kernelwright.kernelbench.sources.formats.interface import TaskFile, TaskFor
 from kernelwright.kernelbench.sources.formats.kernelbench_hard import KernelBenchHardFormat
 from kernelwright.kernelbench.sources.formats.multi_kernel_bench import MultiKernelBenchFormat
 from kernelwright.kernelbench.sources.formats.robust_kbench import RobustKbenchFormat
+from kernelwright.kernelbench.sources.formats.triton_bench import TritonBenchFormat
 
 FORMATS: tuple[TaskFormat, ...] = (
     FlashInferFormat(),
@@ -20,6 +21,7 @@ FORMATS: tuple[TaskFormat, ...] = (
     KernelBenchHardFormat(),
     MultiKernelBenchFormat(),
     BackendBenchFormat(),
+    TritonBenchFormat(),
 )
 _DEPTH = 3  # levels of folders below one that is no task itself
 _log = logging.getLogger("kernelwright")
