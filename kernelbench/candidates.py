@@ -29,7 +29,7 @@ def candidate_from_file(path: Path) -> Candidate:
     from kernelwright.kernelbench.sources.formats import candidate_text  # which needs the evaluator's modules
 
     file, function = _split(path)
-    if function is None and (text := candidate_text(file)) is not None:
+    if (text := candidate_text(path if function else file)) is not None:
         return Candidate(source=text, language=language_of(text), author="file")
     try:
         source = file.read_text(encoding="utf-8-sig")

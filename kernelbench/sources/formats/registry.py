@@ -13,6 +13,7 @@ from kernelwright.kernelbench.sources.formats.kernelbench_hard import KernelBenc
 from kernelwright.kernelbench.sources.formats.multi_kernel_bench import MultiKernelBenchFormat
 from kernelwright.kernelbench.sources.formats.robust_kbench import RobustKbenchFormat
 from kernelwright.kernelbench.sources.formats.triton_bench import TritonBenchFormat
+from kernelwright.kernelbench.sources.formats.triton_bench_operators import TritonBenchOperatorsFormat
 
 FORMATS: tuple[TaskFormat, ...] = (
     FlashInferFormat(),
@@ -22,6 +23,7 @@ FORMATS: tuple[TaskFormat, ...] = (
     MultiKernelBenchFormat(),
     BackendBenchFormat(),
     TritonBenchFormat(),
+    TritonBenchOperatorsFormat(),
 )
 _DEPTH = 3  # levels of folders below one that is no task itself
 _log = logging.getLogger("kernelwright")
