@@ -21,7 +21,7 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
     Where that may be chance, another draw of the family decides; where that one is in doubt too, a third.
     """
     families = [name for name in session.protocol.families if name != "perturbed"]
-    families += ["varied"] * session.oracle.constants
+    families += session.oracle.families
     _CHANCE.shuffle(families)
     at_once = max(1, min(session.most_calls - 1, session.slots))
     session.oracle.begin()

@@ -1,4 +1,7 @@
-"""The built-in suite: `kernelbench/tasks/level1/softmax.py` is the task `builtin:level1/softmax`."""
+"""The built-in suite: `kernelbench/tasks/level1/softmax.py` is the task `builtin:level1/softmax`.
+
+Tasks of one subject are in a folder that is no level: `builtin:lowprec/linear_fp8`.
+"""
 
 import tomllib
 from pathlib import Path
@@ -9,9 +12,12 @@ ROOT = Path(__file__).parent.parent / "tasks"
 
 
 def entries(root: Path | None = None) -> list[Entry]:
+    levels = level_folders(root or ROOT)
+    known = {folder for _, folder in levels}
+    subjects = [(0, folder) for folder in sorted((root or ROOT).glob("[!_.]*/")) if folder not in known]
     return [
-        Entry(f"builtin:level{level}/{path.stem}", level, path.stem, path=path)
-        for level, folder in level_folders(root or ROOT)
+        Entry(f"builtin:{folder.name}/{path.stem}", level, path.stem, path=path)
+        for level, folder in [*levels, *subjects]
         for path in sorted(folder.glob("[!_.]*.py"))
     ]
 

@@ -35,6 +35,11 @@ class Entry:
         return self.name if self.number is None else re.sub(r"^\d+_", "", self.name)
 
     @property
+    def folder(self) -> str:
+        """The part of its suite that its id names: "level1" of `builtin:level1/softmax`."""
+        return self.id.rpartition(":")[2].partition("/")[0]
+
+    @property
     def long_id(self) -> str:
         """The id with the level and the name spelled out: `kernelbench:level2/40_Matmul_Scaling`."""
         suite = self.id.rpartition(":")[0]

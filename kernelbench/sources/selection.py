@@ -40,7 +40,9 @@ def unknown(name: str, entries: Sequence[Entry], hint: str = LIST_ALL) -> Unknow
 
 
 def _in_level(entry: Entry, level: str) -> bool:
-    return any(fnmatchcase(spelling, level) for spelling in (str(entry.level), f"level{entry.level}"))
+    return any(
+        fnmatchcase(spelling, level) for spelling in (str(entry.level), f"level{entry.level}", entry.folder)
+    )
 
 
 def _select_in_level(entries: Sequence[Entry], task: str, name: str) -> list[Entry]:
@@ -91,6 +93,6 @@ def _what_there_is(in_level: Sequence[Entry], entries: Sequence[Entry]) -> str:
     if numbers and len({entry.level for entry in in_level}) == 1:
         return f"level {in_level[0].level} has the problems {min(numbers)}-{max(numbers)}"
     if not in_level and entries:
-        levels = sorted({entry.level for entry in entries})
-        return f"its levels are {', '.join(map(str, levels))}"
+        names = dict.fromkeys(str(entry.level or entry.folder) for entry in entries)
+        return f"its levels are {', '.join(names)}"
     return LIST_ALL

@@ -8,14 +8,15 @@ with eps of the precision that sums are held in, fp32 or float64; r the referenc
 the reference's error on inputs and weights moved by an ulp or so (rounding once moves them by half of one:
 the conditioning that no algorithm escapes), both over the element's row (the last dimension).
 
-In bf16, fp16 and eight bits an output is rounded when it is stored, by much more than all that. Every right
+In bf16 and fp16 an output is rounded when it is stored, by much more than all that. Every right
 result is off by that once, so it does not say how far off another may be:
 
 - it is taken off r and s, which then are what was computed wrongly before, by roundings of intermediates.
   These count 8 times (rms) or 3 times (max), rho 4 times. s, from inputs moved by some four times what
   rounding does, counts 0.4 times: a kernel may round in a few more places than the reference does;
-- each element may be off by 1.5 ulp of its own, which is one intermediate rounded and the result; in eight
-  bits, in which nobody keeps intermediates, by one.
+- each element may be off by 1.5 ulp of its own, which is one intermediate rounded and the result.
+
+In eight bits, floats too, a value is right or wrong, as integers are: quantization is a jump everywhere.
 
 ulps(K) = min(K^(3/4), 512), where K is how many input elements an output element depends on: honest
 sums are taken in another order. A plain loop over K numbers is off by about K^(1/2) ulps, and by up to K/2
@@ -80,12 +81,13 @@ from kernelwright.kernelbench.evaluator.correctness.row_errors import (
 )
 from kernelwright.kernelbench.evaluator.correctness.ties import Ranking
 from kernelwright.kernelbench.evaluator.memory.blocks import Block, row_blocks
-from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
+from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS, is_discrete
 
 # Chosen by hand, so that honest kernels pass and the red team's do not (docs/LOG.md: 2026-11-21, "A red team,
 # and honest kernels that were turned away", and 2026-11-26, "Nothing wrong is called right").
 _FEW = 1e-5  # share of an output's elements that may be on the other side of a jump; one, if that is more
 _MANY = 10_000  # integers from which some more may jump than in the reference's runs
+_NAN = 2.0**24  # which no eight-bit float is, in place of NaN
 FAR = 16.0  # tolerances from which on an element may be on the other side of a jump
 
 
@@ -157,7 +159,7 @@ class Expected:
         """Return the budgets of single elements, by an index of each dimension."""
         jumps, shape = self.jumps, self.exact.shape
         exact, reference = self.exact[index], self.reference[index]
-        if not reference.is_floating_point():
+        if is_discrete(reference.dtype):
             return replace(self, exact=exact, reference=reference, rankings=(), between=())
         return replace(
             self,
@@ -170,6 +172,12 @@ class Expected:
             rankings=(),
         )
 
+    def own_jumps(self) -> int:
+        """Count the elements, of a discrete output, that the reference's own precision decides otherwise."""
+        if not is_discrete(self.reference.dtype):
+            return 0
+        return int((comparable(self.reference) != comparable(self.exact)).sum())
+
     def across(self, others: Iterable[torch.Tensor], moved: Iterable[torch.Tensor]) -> "Expected":
         """Return a budget in which few elements may be on the other side of a jump: see `Across`."""
         across = Across(self)
@@ -181,7 +189,7 @@ class Expected:
 
     def with_room_for(self, honest: torch.Tensor) -> "Expected":
         """Return a budget that allows results as far off as this one, or a little further."""
-        if not self.reference.is_floating_point():
+        if is_discrete(self.reference.dtype):
             return self
         exact, kind, honest = self.exact, self.reference.dtype, real(honest)
         rules = rules_of(kind)
@@ -217,10 +225,10 @@ class Across:
 
     def __init__(self, expected: Expected) -> None:
         self._expected, exact = expected, expected.exact
-        self._whole = not expected.reference.is_floating_point()
+        self._whole = is_discrete(expected.reference.dtype)
         if self._whole:
             self._between = [exact, expected.reference]
-            self._jumped = int((expected.reference != exact).sum())
+            self._jumped = expected.own_jumps()
         else:
             self._between = [exact.clone(), exact.clone()]
             self._jumped = 0 if expected.jumps is None else int((expected.jumps > 0).sum())
@@ -230,7 +238,7 @@ class Across:
         """Take in a result for slightly moved inputs."""
         expected, other = self._expected, real(other)
         if self._whole:
-            jumped = int((other != expected.exact).sum())
+            jumped = int((comparable(other) != comparable(expected.exact)).sum())
         else:
             jumped = sum(int((errors.abs() > FAR).sum()) for errors in ErrorsOf(expected, other))
         self._jumped = max(self._jumped, jumped)
@@ -259,6 +267,13 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
+def comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return discrete values such that those that mean the same are equal: a NaN of eight bits, zeros."""
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.float().nan_to_num(_NAN, math.inf, -math.inf)
+
+
 def a_few(tensor: torch.Tensor) -> int:
     """Count the elements that may be on the other side of a jump."""
     return max(1, int(_FEW * tensor.numel()))
@@ -280,7 +295,7 @@ def expect(
     if reference.is_complex():
         exact, reference = torch.view_as_real(exact), torch.view_as_real(reference)
         disturbed = [torch.view_as_real(other) for other in disturbed]
-    if not reference.is_floating_point():
+    if is_discrete(reference.dtype):
         return Expected(exact, reference, torch.zeros(()), torch.zeros(()))
     limits, rules = torch.finfo(reference.dtype), rules_of(reference.dtype)
     if coarse and rules is FULL:
@@ -305,6 +320,5 @@ def expect(
 
 
 def _least(limits: torch.finfo) -> float:
-    """Largest value that may be flushed to zero: denormals, except in fp16 and eight bits."""
-    like_others = limits.bits == 8 or limits.dtype == "float16"
-    return limits.smallest_normal * (limits.eps if like_others else 2.0)
+    """Largest value that may be flushed to zero: denormals, except in fp16."""
+    return limits.smallest_normal * (limits.eps if limits.dtype == "float16" else 2.0)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.budget import FAR, Expected, a_few, real
+from kernelwright.kernelbench.evaluator.correctness.budget import FAR, Expected, a_few, comparable, real
 from kernelwright.kernelbench.evaluator.correctness.row_errors import fusible
 from kernelwright.kernelbench.evaluator.correctness.ties import allowed
 from kernelwright.kernelbench.evaluator.memory.blocks import Block, row_blocks
 from kernelwright.kernelbench.evaluator.memory.native import library
+from kernelwright.kernelbench.evaluator.reference.float64 import is_discrete
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     once these are known: `Expected.across`.
     """
     actual = real(actual)
-    if not expected.reference.is_floating_point():
+    if is_discrete(expected.reference.dtype):
         bad = _differing(expected, actual)
         far = int(bad.sum())
         if not far:
@@ -66,7 +67,7 @@ def wrong_elements(
 
     In blocks of rows of `most` elements. `actual`: with `real` parts only.
     """
-    if not expected.reference.is_floating_point():
+    if is_discrete(expected.reference.dtype):
         differing = _differing(expected, actual)
         yield from ((at, differing[at]) for at in row_blocks(actual.shape, most))
         return
@@ -78,12 +79,15 @@ def wrong_elements(
 
 
 def _differing(expected: Expected, actual: torch.Tensor) -> torch.Tensor:
-    """Mask of the integers that are wrong."""
-    bad = (actual != expected.exact.to(actual.dtype)) & (actual != expected.reference)
+    """Mask of the discrete values that are wrong."""
+    found = comparable(actual)
+    bad = (found != comparable(expected.exact.to(actual.dtype))) & (found != comparable(expected.reference))
     if expected.rankings and bool(bad.any()):
         bad &= ~allowed(expected.rankings, actual, expected.reference)
     if expected.between and bool(bad.any()):
-        seen = torch.stack([actual == other for other in expected.between]).any(0)
+        seen = torch.zeros_like(bad)
+        for other in expected.between:
+            seen |= found == comparable(other)
         bad = _buta_few(bad, seen, expected.few)
     return bad
 
@@ -178,7 +182,7 @@ def _said(count: int, first: tuple[int, ...], actual: torch.Tensor, expected: Ex
     got, wanted = actual[first].item(), expected.exact[first].item()
     digits = next((d for d in (6, 9) if f"{got:.{d}g}" != f"{wanted:.{d}g}"), 17)
     allowance = ""
-    if expected.reference.is_floating_point():
+    if not is_discrete(expected.reference.dtype):
         allowance = f" (allowed difference {expected.at(first).tolerance().item():.2g})"
     return (
         f"{count} of {actual.numel()} elements differ, first at {list(first)}: "

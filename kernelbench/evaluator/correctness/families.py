@@ -4,7 +4,8 @@ A family rewrites the floating inputs of a fresh `get_inputs()` draw and keeps e
 a triangular matrix stays triangular, labels stay labels. Each family is there for a way of not
 computing: zero_centred for kernels that assume positive inputs, heavy_tailed and needle for those
 that skip or sample, dominated for those that round operands whose errors average out elsewhere,
-perturbed for those that remember, edge for those that drop special values.
+perturbed for those that remember, edge for those that drop special values, midpoints for those that
+round to eight bits in another way.
 
 A kernel must not know the family from a few elements. Where a task draws numbers of one sign, the others
 come in some of the rows only, and dominated inputs keep the task's own signs and range.
@@ -24,6 +25,15 @@ tensor([1])
 >>> rows = shrunk.sum(1) > 64
 >>> int(rows.sum()), (~shrunk[rows]).sum(1).tolist()  # about 16 elements of each such row remain as they were
 (3, [20, 17, 9])
+
+What is stored in int8 comes in half integers, scaled by a power of two. Each row's largest is 127 of these
+units, so that many are ties once the row is divided by its scale:
+
+>>> x = torch.randn(64, 128, generator=torch.Generator().manual_seed(0))
+>>> fill_with_midpoints([x], ["real"], [torch.int8], Draws(1))
+>>> scaled = x / (x.abs().amax(1, keepdim=True) / 127)
+>>> round(float((scaled % 1 == 0.5).float().mean()), 1)
+0.4
 
 Domains are inferred from one draw:
 
@@ -53,6 +63,15 @@ _SHRUNK = 2.0**-20  # factor for all others there; a power of two, so that their
 _PERTURBED = 8, 2.0, 0.25  # of N elements 8 to 2 * N**0.25 are perturbed
 _PERTURBED_SHARE = 1 / 16  # largest share of all elements that is perturbed
 _PHASE = 0.6 + 0.8j  # phase of a complex needle, of absolute value 1
+# Least and largest of a row, and the distance of its numbers, by an output's format: scaled by a power of
+# two, many are half way between two of its numbers. Of bytes, with a zero point of 64, and two of e2m1 each.
+MIDPOINTS = {
+    torch.int8: ((-127.0, 127.0, 0.5),),
+    torch.uint8: ((-64.0, 191.0, 0.5), (-96.0, 96.0, 4.0)),
+    torch.float8_e4m3fn: ((-448.0, 448.0, 8.0),),
+    torch.float8_e5m2: ((-57344.0, 57344.0, 4096.0),),
+}
+_SCALED_TOGETHER = 16  # elements, the fewest, that have a scale of their own
 _SORTED = 8  # elements of a row in ascending order that cannot be in order by accident (1 in 8! = 40320)
 
 
@@ -135,6 +154,27 @@ def rewrite(
     return partly
 
 
+def fill_with_midpoints(
+    inputs: Sequence[torch.Tensor], domains: Sequence[str], formats: Sequence[torch.dtype], draws: Draws
+) -> None:
+    """Fill free tensors of both signs, in place, with what lies half way between numbers of a format."""
+    for tensor, domain in zip(inputs, domains, strict=True):
+        wide = tensor.is_floating_point() and not is_eight_bit_float(tensor.dtype)
+        if not (domain == "real" and wide and tensor.dim() and tensor.shape[-1] > 1) or _has_one_sign(tensor):
+            continue
+        kinds = [kind for format in formats for kind in MIDPOINTS[format]]
+        together = tensor.shape[-1] if tensor.shape[-1] % _SCALED_TOGETHER else _SCALED_TOGETHER
+        kind_of_rows = draws.below(len(kinds), *tensor.shape[:-1], 1).to(tensor.device)
+        scale = _scale(tensor)
+        for number, (least, largest, step) in enumerate(kinds):
+            values = draws.below(int((largest - least) / step) + 1, *tensor.shape) * step + least
+            blocks = values.unflatten(-1, (-1, together))
+            places = draws.below(together, *blocks.shape[:-1], 1)
+            blocks.scatter_(-1, places, largest).scatter_(-1, (places + 1) % together, least)
+            values *= 2.0 ** round(math.log2(2 * scale / largest))
+            tensor.copy_(torch.where(kind_of_rows == number, values.to(tensor.device), tensor))
+
+
 def _has_one_sign(tensor: torch.Tensor) -> bool:
     least, most = tensor.aminmax()
     return bool(least >= 0) or bool(most <= 0)
@@ -169,11 +209,10 @@ def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) ->
 
 def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> None:
     """Rewrite in a wider dtype and round: torch does not compute with eight-bit floats."""
-    wide = tensor.float()
-    _fill(wide, family, draws)
+    limits, wide = torch.finfo(tensor.dtype), tensor.float()
+    _fill(wide, family, draws, limits.smallest_normal * limits.eps)
     _keep_within(domain, wide)
-    largest = torch.finfo(tensor.dtype).max
-    tensor.copy_(wide.clamp_(-largest, largest))
+    tensor.copy_(wide.clamp_(limits.min, limits.max))
 
 
 def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> None:
@@ -196,8 +235,8 @@ def _perturbed(elements: int, chance: float) -> int:
     return math.ceil(min(fewest * (most / fewest) ** chance, max(1.0, elements * _PERTURBED_SHARE)))
 
 
-def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
-    """Real values of the family, at the scale that `tensor` has."""
+def _fill(tensor: torch.Tensor, family: str, draws: Draws, least: float = 1e-38) -> None:
+    """Real values of the family, at the scale that `tensor` has; `least`: a denormal number."""
     scale = _scale(tensor)
     match family:
         case "zero_centred":
@@ -209,7 +248,7 @@ def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
             _fill_with_needles(tensor, scale, draws)
         case "edge":
             draws.fill_normal(tensor).mul_(scale)
-            special = [0.0, -0.0, 1e-38, -1e-38, 1e-6, 20.0 * scale, -20.0 * scale]
+            special = [0.0, -0.0, least, -least, 1e-6, 20.0 * scale, -20.0 * scale]
             count = -(-tensor.numel() // _EDGE_EVERY)
             where = draws.below(tensor.numel(), count)
             values = tensor.new_tensor(special).repeat(-(-count // len(special)))[:count]

@@ -60,7 +60,8 @@ _MARGINAL = 16.0  # budgets: what is beyond by no more is held to a budget from 
 _MORE = 6  # of these
 _MOST_ALONE = 16  # weights that a candidate lacks, to be varied one by one
 _MANY_JUMPS = 0.01  # of an output's elements; more are no chance
-_ACROSS = 12  # runs that say what an output may be where it jumps
+_AS_MANY = 2.0  # times those that jump in the reference's own precision, of discrete values, may
+_ACROSS, _ACROSS_COARSE = 12, 32  # runs that say what an output may be where it jumps, in fp32 and in less
 _ACROSS_ULPS, _ACROSS_COARSE_ULPS = 32.0, 2.0  # that inputs are moved by for that, in fp32 and in less
 
 
@@ -112,6 +113,8 @@ class Oracle:
         outputs = self.reference.outputs
         kinds = [getattr(torch, output.dtype) for output in outputs]
         self.integers = not all(kind.is_floating_point for kind in kinds)
+        self._indices = any(not kind.is_floating_point and kind not in families.MIDPOINTS for kind in kinds)
+        self._stored = [kind for kind in kinds if kind in families.MIDPOINTS]  # in eight bits
         self._coarse = self.reference.coarse()
         self.leeway = [Tolerance() for _ in outputs]  # of calls with inputs of the task's own distribution
         self._bits = BITS.get(precision, ()) if self.reference.products else ()
@@ -131,7 +134,7 @@ class Oracle:
             "unchecked": self.reference.unchecked(),
             "weight_bytes": sum(t.numel() * t.element_size() for t in self._state().values()),
             "effects": [*self.reference.effects(), *self.constants.notes()],
-            "constants": bool(self.constants.variations),
+            "families": ["varied"] * bool(self.constants.variations) + ["midpoints"] * bool(self._stored),
             "unvaried": self.constants.notes(),
             "needs_inputs": not self._runs([torch.zeros_like(t) for t in self._first], self.reference.seed),
             "domains": self.domains,
@@ -251,14 +254,16 @@ class Oracle:
                     _place(kept, targets)
                 continue
             self._vary(targets, family, seed)
-            if family not in ("task", "varied"):
+            if family == "midpoints":
+                families.fill_with_midpoints(targets, self.domains, self._stored, draws)
+            elif family not in ("task", "varied"):
                 if family == "dominated" and not self._fan_in:
                     self._fan_in = self._measured_fan_in(targets, self._run(targets, seed), seed)
                 fan_in = max(self._fan_in, default=1.0)
-                mixed = families.rewrite(targets, self.domains, family, draws, self.integers, fan_in)
+                mixed = families.rewrite(targets, self.domains, family, draws, self._indices, fan_in)
                 self._mixed[slot] = mixed
-                if not self._runs(targets, seed):
-                    self.fill([slot], [seed], "task")
+            if family != "task" and not self._runs(targets, seed):
+                self.fill([slot], [seed], "task")
 
     def _runs(self, tensors: Sequence[torch.Tensor], seed: int) -> bool:
         """Return True if the reference runs on these inputs: it may need indices or invertible matrices."""
@@ -399,19 +404,22 @@ class Oracle:
 
     def _may_jump(self, results: Sequence[Comparison]) -> bool:
         """Return True if so few elements are far off that they may be on the other side of a jump."""
-        most = [max(1.0, _MANY_JUMPS * wanted.exact.numel()) for wanted in self.expected]
+        most = [
+            max(1.0, _MANY_JUMPS * wanted.exact.numel(), _AS_MANY * wanted.own_jumps())
+            for wanted in self.expected
+        ]
         known = any(wanted.between for wanted in self.expected)
         return not known and all(result.far <= limit for result, limit in zip(results, most, strict=True))
 
     def _look_across(self) -> None:
         """See what outputs may be where they jump: what they are where inputs are moved by more."""
         tensors, seed = self._called
-        ulps = _ACROSS_COARSE_ULPS if self._coarse else _ACROSS_ULPS
+        runs, ulps = (_ACROSS_COARSE, _ACROSS_COARSE_ULPS) if self._coarse else (_ACROSS, _ACROSS_ULPS)
         budgets = [Across(old) for old in self.expected]
         for outputs in self.reference.disturbed(2, tensors, seed, ulps=1.0):
             for budget, output in zip(budgets, outputs, strict=True):
                 budget.jump(output)
-        for outputs in self.reference.disturbed(_ACROSS, tensors, seed, ulps=ulps):
+        for outputs in self.reference.disturbed(runs, tensors, seed, ulps=ulps):
             for budget, output in zip(budgets, outputs, strict=True):
                 budget.move(output)
         self.expected = [budget.budget() for budget in budgets]

@@ -139,7 +139,7 @@ class OracleClient:
         self.effects: list[str] = described["effects"]  # of forward, beside its outputs, in words
         self.unvaried: list[str] = described["unvaried"]  # inputs that are always the same, in words
         self.needs_inputs: bool = described["needs_inputs"]  # whether the reference fails on zeros
-        self.constants: bool = described["constants"]  # whether some are, and can be varied
+        self.families: list[str] = described["families"]  # of inputs, that this task has beside the others
         self.random: bool = described["random"]
         for name, why in described["not_built"].items():
             _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
@@ -288,7 +288,7 @@ class OracleClient:
     def mutations(self, families: Sequence[str]) -> MutationRecords:
         """Return what a kernel could leave out, and whether that is noticed on inputs of these families."""
         answer: dict[str, Any] = {}
-        families = [*families, *["varied"] * self.constants]
+        families = [*families, *self.families]
         for family in sorted(families, key="perturbed".__eq__):  # which changes what lies there
             self.fill([0], family)
             seed = self.call_seeds(1)[0]

@@ -43,15 +43,12 @@ class Rules:
     rounding: float = 0.0
 
 
-# fp32 and float64; 16 bits; 8 bits. Chosen by hand; `correctness.budget` says what each factor allows for.
+# fp32 and float64; 16 bits. Chosen by hand; `correctness.budget` says what each factor allows for.
 FULL = Rules(16.0, 4.0, 0.6, 512 * torch.finfo(torch.float32).eps, 16.0)
 HALF = Rules(8.0, 3.0, 0.4, 1 / 32, 4.0, 0.5, 1.5)
-_EIGHTH = replace(HALF, stored=1.0, rounding=1.0)
 
 
 def rules_of(kind: torch.dtype) -> Rules:
-    if kind.itemsize == 1:
-        return _EIGHTH
     return HALF if kind.itemsize == 2 else FULL
 
 
@@ -66,8 +63,7 @@ def error_of(actual: torch.Tensor, exact: torch.Tensor, kind: torch.dtype) -> to
     """Error of a result, less the rounding of storing it in a lower precision."""
     error = actual.double() - exact
     if stored := rules_of(kind).stored:
-        size = torch.maximum(exact.abs(), actual.double().abs()) if stored == 1.0 else exact
-        error = error.sign() * (error.abs() - stored * ulps_of(size, kind)).clamp_(min=0.0)
+        error = error.sign() * (error.abs() - stored * ulps_of(exact, kind)).clamp_(min=0.0)
     return error
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.budget import Expected, a_few
+from kernelwright.kernelbench.evaluator.correctness.budget import Expected, a_few, comparable
 from kernelwright.kernelbench.evaluator.memory.blocks import row_blocks
+from kernelwright.kernelbench.evaluator.reference.float64 import is_discrete
 
 # Chosen by hand, as those of the error budget.
 _APART = 0.035  # rms distance, in tolerances, of two right results that are both exact when verified
@@ -41,8 +42,9 @@ class Tolerance:
 
     def distance(self, actual: torch.Tensor, other: torch.Tensor) -> float:
         """Distance of two results: their rms difference in tolerances; of integers the share that differs."""
-        if not actual.is_floating_point() and not actual.is_complex():
-            return float((actual != other).double().mean()) if actual.numel() else 0.0
+        if is_discrete(actual.dtype):
+            differs = comparable(actual) != comparable(other)
+            return float(differs.double().mean()) if actual.numel() else 0.0
         squares, elements = 0.0, 0
         for at in row_blocks(actual.shape):
             apart = self._apart(actual[at], other[at])[0]
@@ -52,7 +54,7 @@ class Tolerance:
 
     def unlike(self, actual: torch.Tensor, other: torch.Tensor) -> float:
         """Return the share of elements that are infinite or NaN in `other`, and something else here."""
-        if not (actual.is_floating_point() or actual.is_complex()) or not actual.numel():
+        if is_discrete(actual.dtype) or not actual.numel():
             return 0.0
         unlike = 0
         for at in row_blocks(actual.shape):
@@ -75,7 +77,7 @@ class Tolerance:
         `unlike`: the largest share of their elements that differed where the reference is not finite. They
         may: what overflows in the task's precision is right, too, where it does not.
         """
-        if not actual.is_floating_point() and not actual.is_complex():
+        if is_discrete(actual.dtype):
             return self.distance(actual, other) <= _INDICES_APART + _AS_VERIFIED * verified
         if self.unlike(actual, other) > _NOT_FINITE_APART + _AS_VERIFIED * unlike:
             return False

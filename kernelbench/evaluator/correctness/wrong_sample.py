@@ -9,6 +9,7 @@ import torch
 from kernelwright.kernelbench.evaluator.correctness.budget import Expected
 from kernelwright.kernelbench.evaluator.correctness.comparison import wrong_elements
 from kernelwright.kernelbench.evaluator.memory.blocks import Block
+from kernelwright.kernelbench.evaluator.reference.float64 import is_discrete
 
 # Chosen by hand.
 FEW = 8  # elements, or distinct values of them, fewer of which show no pattern
@@ -112,7 +113,7 @@ class Elements:
         self.found = actual[at].double().cpu()
         self.wanted = point.exact.double().cpu()
         self.error = self.found - self.wanted
-        whole = not expected.reference.is_floating_point()
+        whole = is_discrete(expected.reference.dtype)
         self.tolerance = torch.zeros_like(self.error) if whole else point.tolerance().cpu()
         # What values that are off by something are rounded by, beyond what the expected ones are.
         self.rounding = (

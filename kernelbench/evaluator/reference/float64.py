@@ -50,6 +50,11 @@ def is_eight_bit_float(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and dtype.itemsize == 1
 
 
+def is_discrete(dtype: torch.dtype) -> bool:
+    """Return True for a type whose values are right or wrong, none nearly right: all but wider floats."""
+    return not (dtype.is_floating_point or dtype.is_complex) or is_eight_bit_float(dtype)
+
+
 def own_dtype(tensor: torch.Tensor) -> torch.dtype:
     """Dtype that a tensor of a float64 run has in the task's own precision."""
     own = getattr(tensor, _OWN, None)

@@ -7,6 +7,7 @@ errors, is no task: `TaskFault` says why.
 """
 
 import contextlib
+import functools
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,6 +22,14 @@ from torch.utils import _pytree as pytree
 from kernelwright.kernelbench.evaluator.memory.layout import DTYPES, TensorLayout
 from kernelwright.kernelbench.evaluator.reference import slices
 from kernelwright.kernelbench.evaluator.reference.agreement import OFF, double, same, share_off
+from kernelwright.kernelbench.evaluator.reference.disturbances import (
+    Factors,
+    MovedCasts,
+    alike,
+    is_cast_to_compute,
+    rounding,
+    times,
+)
 from kernelwright.kernelbench.evaluator.reference.draws import FastDraws
 from kernelwright.kernelbench.evaluator.reference.float64 import (
     Exact,
@@ -96,7 +105,7 @@ class Reference:
         with at("a copy of Model"):
             self.own = Twin(model)
             self.exact = Twin(_in_float64(model))
-        self._moved: list[tuple[Twin, list[torch.Tensor | None]]] = []
+        self._moved: list[tuple[Twin, list[torch.Tensor | None], MovedCasts]] = []
         leaves, self.spec = pytree.tree_flatten(self._draw(seed))
         kinds = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         needs = [is_tensor and leaf.requires_grad for is_tensor, leaf in zip(kinds, leaves, strict=True)]
@@ -107,6 +116,8 @@ class Reference:
         self.mutated: list[int] = list(range(len(self.first)))  # until it is known
         self.kept: list[int] = []
         self.random = True
+        kept = [*self.first, *self.own.state.tensors()]
+        self._casts = any(is_cast_to_compute(tensor) for tensor in kept)
         self.batch = 0  # of large calls that are made in slices of it; see `slices`
         self._learn()
 
@@ -360,15 +371,17 @@ class Reference:
             self._moved.append(self._disturbance(tensors))
         for number in range(count):
             if self.batch and ulps is None:
-                moved_slice = lambda tensor: _times(tensor, _rounding(tensor), into=True)  # noqa: E731
-                sliced = self._in_slices(Twin(self._moved_model(_rounding)), tensors, self.batch, moved_slice)
+                moved_slice = lambda tensor: times(tensor, rounding(tensor), into=True)  # noqa: E731
+                sliced = self._in_slices(Twin(self._moved_model(rounding)), tensors, self.batch, moved_slice)
                 assert sliced is not None  # it has been tried
                 yield sliced
                 continue
-            twin, factors = self._disturbance(tensors, ulps) if fresh else self._moved[number]
-            moved = [_times(t, f, into=fresh) for t, f in zip(tensors, factors, strict=True)]
+            twin, factors, casts = self._disturbance(tensors, ulps) if fresh else self._moved[number]
+            moved = [times(t, f, into=fresh) for t, f in zip(tensors, factors, strict=True)]
             del factors
-            yield self.run(twin, moved, seed)
+            with casts if self._casts else contextlib.nullcontext():
+                outputs = self.run(twin, moved, seed)
+            yield outputs
 
     def coarse(self) -> bool:
         """Return True if what is moved by ulps is of a lower precision than fp32."""
@@ -377,15 +390,13 @@ class Reference:
 
     def _disturbance(
         self, tensors: Sequence[torch.Tensor], ulps: float | None = None
-    ) -> tuple[Twin, list[torch.Tensor | None]]:
-        """Return a model with moved weights, and factors for the inputs."""
+    ) -> tuple[Twin, list[torch.Tensor | None], MovedCasts]:
+        """Return a model with moved weights, factors for the inputs, and those for what is cast."""
+        factors_of = rounding if ulps is None else functools.partial(alike, ulps=ulps)
+        twin, factors = Twin(self._moved_model(factors_of)), [factors_of(tensor) for tensor in tensors]
+        return twin, factors, MovedCasts(factors_of)
 
-        def factors_of(tensor: torch.Tensor) -> torch.Tensor | None:
-            return _rounding(tensor) if ulps is None else _alike(tensor, ulps)
-
-        return Twin(self._moved_model(factors_of)), [factors_of(tensor) for tensor in tensors]
-
-    def _moved_model(self, factors_of: Callable[[torch.Tensor], torch.Tensor | None]) -> nn.Module:
+    def _moved_model(self, factors_of: Factors) -> nn.Module:
         self.own.state.restore()
         model = copied(self.model)
         for parameter in model.parameters():
@@ -515,38 +526,6 @@ def _in_float64(model: nn.Module) -> nn.Module:
             remember(tensor, mine[name].dtype)
     map_plain_tensors(twin, widened)
     return twin
-
-
-def _rounding(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Factors 1 - eps/2 and 1 + eps, at random: down an ulp, or up one or two, in the tensor's precision.
-
-    None for integers, and for formats too coarse for that.
-    """
-    if not (tensor.is_floating_point() or tensor.is_complex()) or is_eight_bit_float(tensor.dtype):
-        return None
-    eps = torch.finfo(tensor.dtype).eps
-    factors = torch.empty_like(tensor.real if tensor.is_complex() else tensor)
-    return factors.bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
-
-
-def _times(tensor: torch.Tensor, factors: torch.Tensor | None, into: bool) -> torch.Tensor:
-    """Return the product, the tensor itself without factors; `into`: in the memory of the factors."""
-    if factors is None:
-        return tensor
-    return factors.mul_(tensor) if into and factors.dtype is tensor.dtype else tensor * factors
-
-
-def _alike(tensor: torch.Tensor, ulps: float) -> torch.Tensor | None:
-    """Factors up to `ulps` off 1, at random, but the same for equal values: ties stay ties."""
-    if not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
-        return None
-    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    bits = (tensor.contiguous() + 0.0).view(whole).long()
-    multiplier, offset = (int(torch.randint(1 << 62, ())) | 1 for _ in range(2))
-    bits = bits * multiplier + offset
-    bits = (bits ^ (bits >> 29)) * multiplier
-    share = ((bits >> 40) & 0xFFFF).double() / 0xFFFF
-    return (1 + ulps * torch.finfo(tensor.dtype).eps * (2 * share - 1)).to(tensor.dtype)
 
 
 def _storage(tensor: torch.Tensor) -> int:

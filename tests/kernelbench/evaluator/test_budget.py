@@ -236,15 +236,19 @@ def test_short_rows_are_judged_by_their_neighbours(columns: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_eight_bits_may_be_off_by_one_ulp(kind: torch.dtype) -> None:
+def test_eight_bits_are_right_or_wrong(kind: torch.dtype) -> None:
     x = torch.randn(64, 256)
     scaled = x * (torch.finfo(kind).max / x.abs().amax(-1, keepdim=True))
     right = scaled.to(kind)
     budget = expect(right.double(), right, [(scaled * (1 + 2**-23)).to(kind)], 256)
     assert compare(budget, right).error == 0.0
-    assert compare(budget, scaled.bfloat16().to(kind)).error <= 1.0  # some lie half way between two numbers
-    for wrong in (torch.zeros_like(x), 1.5 * scaled.sign() * 2 ** scaled.abs().log2().floor(), -scaled):
+    truncated = (scaled * (1 - 0.4 * torch.finfo(kind).eps)).to(kind)
+    for wrong in (torch.zeros_like(x), truncated, -scaled, scaled.bfloat16()):
         assert compare(budget, wrong.to(kind)).error > 1.0
+    nothing = torch.tensor([math.nan, 0.0, 1.0]).to(kind)
+    budget = expect(nothing.double(), nothing, [nothing], 1.0)
+    assert compare(budget, torch.tensor([math.nan, -0.0, 1.0]).to(kind)).error == 0.0
+    assert compare(budget, torch.tensor([math.nan, 0.0, math.nan]).to(kind)).error > 1.0
 
 
 def in_bf16(function: Callable[..., torch.Tensor], *given: torch.Tensor) -> Expected:

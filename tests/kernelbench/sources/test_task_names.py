@@ -112,7 +112,15 @@ class TestBuiltinSuite:
             ids("builtin:level1/*conv*")
 
     def test_the_suite_that_ships_is_sound(self) -> None:
-        assert all(task.id.startswith(f"builtin:level{task.level}/") for task in resolve(["builtin"]))
+        folders = {task.id.partition(":")[2].partition("/")[0]: task.level for task in resolve(["builtin"])}
+        assert folders == {"level1": 1, "level2": 2, "level3": 3, "lowprec": 0}
+
+    def test_a_folder_of_one_subject_is_named_as_a_level_is(self, suite: Path) -> None:
+        (suite / "lowprec").mkdir()
+        (suite / "lowprec" / "linear.py").write_text((suite / "level1" / "softmax.py").read_text())
+        assert ids("builtin:lowprec") == ids("builtin:lowprec/lin*") == ["builtin:lowprec/linear"]
+        with pytest.raises(UnknownTaskError, match="its levels are 1, 2, 10, lowprec"):
+            ids("builtin:lowpec")
 
 
 class TestCheckout:

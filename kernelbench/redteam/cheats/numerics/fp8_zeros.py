@@ -1,7 +1,7 @@
 """Gives the right scales and zeros for all that is scaled.
 
 Reference: quantized_rows_fp8
-Stopped: an element in eight bits may be off by one ulp of its own, and no more
+Stopped: an element in eight bits is right or wrong
 """
 
 import torch

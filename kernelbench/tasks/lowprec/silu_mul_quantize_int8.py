@@ -1,0 +1,23 @@
+"""Gated activation, silu(a) * b, quantized to int8, token by token."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+tokens = 2048
+features = 1024
+
+
+class Model(nn.Module):
+    def forward(self, gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        product = F.silu(gate) * up
+        scale = product.abs().amax(-1, keepdim=True).clamp(min=1e-6) / 127
+        return (product / scale).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def get_inputs():
+    return [torch.randn(tokens, features), torch.randn(tokens, features)]
+
+
+def get_init_inputs():
+    return []
