@@ -29,14 +29,14 @@ _WORDS = re.compile(
 )
 _SMALL_POINTER = re.compile(
     r"[<(]\s*(?:const\s+|volatile\s+|unsigned\s+|signed\s+)*"
-    r"(?:u?char\d?|u?short\d?|u?int(?:8|16)_t|bool|(?:__)?half2?|\w*bfloat16\d?)\s*(?:const\s*)?\*"
+    r"(?:u?char\d?|u?short\d?|u?int(?:8|16)_t|bool|(?:__)?half2?|\w*bfloat16\d?|__nv_fp8\w*)\s*(?:const\s*)?\*"
 )
 # By their use: many sources include headers of which they use nothing.
 _UNSUPPORTED = (
     (re.compile(r"\basm\b(?:\s+volatile)?\s*\("), "inline PTX"),
     (re.compile(r"\bwmma\s*::\s*experimental\b|\bbmma_sync\s*\("), "wmma of parts of a byte"),
     (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|(?<![\w:])(?:::\s*)?cuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
-    (re.compile(r"\b__nv_fp[468]\w*|\bcurand\w*"), "fp8 and random numbers"),
+    (re.compile(r"\b__nv_fp[46]\w*|\b__nv_cvt_\w*(?:raw|fp[46])\w*|\bcurand\w*"), "fp4, fp6 and random numbers"),
     (re.compile(r"\bcub\s*::|\bnamespace\s+cub\b"), "CUB"),
     (re.compile(r"\b(?:thrust|cutlass|cute)\s*::|\bnamespace\s+(?:thrust|cutlass|cute)\b"), "Thrust and CUTLASS"),
     (re.compile(r"\bgrid\s*\.\s*sync\s*\(|\bthis_multi_grid\b|\bcluster_group\b|\bthis_cluster\b"), "barriers between blocks"),
@@ -45,7 +45,7 @@ _UNSUPPORTED = (
     (re.compile(r"\b__dp2a\w*|\b__v(?!absdiffu4)\w+[24]\s*\("), "SIMD in a word"),
 )  # fmt: skip
 _HEADERS = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:(?:cuda|cub|thrust|cutlass|cute|nv)/|cuda_(?:fp[468]|pipeline)|curand|"
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:(?:cuda|cub|thrust|cutlass|cute|nv)/|cuda_(?:fp[46]|pipeline)|curand|"
     r"cublas|cudnn|cusparse|cusolver|cufft|nvtx|nvToolsExt|nccl|cuda_profiler_api|cuda_texture_types)"
     r"[\w./]*[>\"]",
     re.M,

@@ -46,6 +46,8 @@ DTYPES: dict[str, frozenset[torch.dtype]] = {
     **{f"double{n}": frozenset({torch.float64}) for n in (2, 3, 4)},
     "half2": frozenset({torch.float16}),
     "bfloat162": frozenset({torch.bfloat16}),
+    "e4m3": frozenset({torch.float8_e4m3fn}),
+    "e5m2": frozenset({torch.float8_e5m2}),
 }
 
 

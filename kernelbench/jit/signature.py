@@ -39,12 +39,25 @@ _OF_CUDA = {
     "nv_bfloat16": "bfloat16",
     "__nv_bfloat162": "bfloat162",
     "nv_bfloat162": "bfloat162",
+    **{f"__nv_fp8{n}_{kind}": kind for n in ("", "x2", "x4") for kind in ("e4m3", "e5m2")},
+    "__nv_fp8_storage_t": "uint8",
     "uint": "uint32",
     "uchar": "uint8",
     "ushort": "uint16",
     **_VECTORS,
 }
-_POINTEE_ONLY = {"void", "half", "bfloat16", "complex64", "complex128", "half2", "bfloat162", *_VECTORS}
+_POINTEE_ONLY = {
+    "void",
+    "half",
+    "bfloat16",
+    "complex64",
+    "complex128",
+    "half2",
+    "bfloat162",
+    "e4m3",
+    "e5m2",
+    *_VECTORS,
+}
 
 _NOISE = re.compile(
     r"""//[^\n]*|/\*.*?\*/                                  # comments

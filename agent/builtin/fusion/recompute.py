@@ -42,7 +42,7 @@ from kernelwright.agent.builtin.ir.program import (
     vectorisable,
 )
 from kernelwright.agent.builtin.ir.space import Region, analyse
-from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE
+from kernelwright.agent.builtin.ir.text import ITEMSIZE, SMALL_FLOATS
 from kernelwright.agent.builtin.ir.uses import Unit, Uses
 from kernelwright.agent.builtin.passes.dead_code import dead_code
 
@@ -97,7 +97,7 @@ def _is_cheap(statement: Compute, inside: Set[str], program: Program) -> bool:
     not rounded to 16 bits, and no number scales an operand.
     """
     read = [operand for operand in statement.operands if isinstance(operand, View)]
-    if statement.op not in _CHEAP or "alpha" in statement.settings or statement.dtype in HALVES:
+    if statement.op not in _CHEAP or "alpha" in statement.settings or statement.dtype in SMALL_FLOATS:
         return False
     elements = [
         math.prod(size for size, stride in zip(v.shape, v.strides, strict=True) if stride) for v in read

@@ -22,18 +22,20 @@ from kernelwright.agent.builtin.ir.expression import (
     Call,
     Const,
     Expression,
+    Infix,
     Lookup,
     X,
     call,
     equal,
     unequal,
 )
+from kernelwright.agent.builtin.ir.text import EIGHTS, SMALL_FLOATS
 
 # What a pointwise operator computes in: the result's dtype, or the operands' common dtype.
 Computes = Literal["result", "operands"]
 Settings = dict[str, object]
 
-FLOATS = {"float32", "float64", "bfloat16", "float16"}
+FLOATS = {"float32", "float64"} | SMALL_FLOATS
 SUPPORTED_DTYPES = FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 
@@ -136,6 +138,17 @@ def _softshrink(settings: Settings) -> Expression:
     return call("where", bound < X0, X0 - bound, call("where", -bound > X0, X0 + bound, X0 * 0.0))
 
 
+def _convert(settings: Settings) -> Expression:
+    """Return the operand, rounded where a format has so few bits that it shows."""
+    dtype = getattr(settings.get("dtype"), "dtype", None)
+    return call(f"rounded_{dtype}", X0) if dtype in EIGHTS else X0
+
+
+def _shifted(sign: str) -> Pointwise:
+    """Return the shift of an integer by a number of bits that is known."""
+    return Pointwise(("self", "other"), lambda settings: Infix(sign, X0, number(settings["other"], 0)), 1)
+
+
 def _ranked(settings: Settings) -> Expression:
     return call("ranked_down" if settings["smallest"] else "ranked", X0, INDEX)
 
@@ -207,7 +220,7 @@ POINTWISE: dict[str, Pointwise] = {
     "place": _unary(Call("place_of", (X0,), overloaded=False)),
     "take": _binary(Lookup(X0, X(1, "int64")), cost=4),
     "where": Pointwise(("condition", "self", "other"), call("where", X(0, "bool"), X1, X2), 3),
-    "convert": _unary(X0),
+    "convert": Pointwise(("self", "dtype"), _convert, 1),
     "copy": _unary(X0),
     "eq": _binary(equal(X0, X1), "operands"),
     "ne": _binary(unequal(X0, X1), "operands"),
@@ -224,6 +237,8 @@ POINTWISE: dict[str, Pointwise] = {
     "bitwise_and": _binary(X0 & X1),
     "bitwise_or": _binary(X0 | X1),
     "bitwise_xor": _binary(X0 ^ X1),
+    "rshift": _shifted(">>"),
+    "lshift": _shifted("<<"),
 }
 
 # Overloads that are an operator of their own.
@@ -232,6 +247,8 @@ OVERLOADS = {
     "aten.clamp.Tensor": "clamp_tensor_min",
     "aten.clamp_min.Tensor": "clamp_tensor_min",
     "aten._to_copy.default": "convert",
+    "aten.__rshift__.Scalar": "rshift",
+    "aten.__lshift__.Scalar": "lshift",
 }
 # Overloads of listed operators that mean something else.
 UNSUPPORTED = {"aten.pow.Scalar", "aten.clamp_max.Tensor", "aten.div.Tensor_mode", "aten.div.Scalar_mode"}

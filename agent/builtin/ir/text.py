@@ -11,9 +11,13 @@ ITEMSIZE = {
     "bool": 1,
     "bfloat16": 2,
     "float16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
 }
 _WRAPPED = {"uint8": (0, 256), "int8": (-128, 256), "int16": (-(1 << 15), 1 << 16)}  # the least, how many
 HALVES = {"bfloat16", "float16"}  # stored in 16 bits, computed in float
+EIGHTS = {"float8_e4m3fn", "float8_e5m2"}  # stored in 8; what is cast to them is rounded at once
+SMALL_FLOATS = HALVES | EIGHTS
 
 
 def whole(value: float, dtype: str) -> int:

@@ -23,7 +23,7 @@ from kernelwright.agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
-from kernelwright.agent.builtin.ir.text import HALVES
+from kernelwright.agent.builtin.ir.text import SMALL_FLOATS
 from kernelwright.agent.builtin.schedule import Schedule
 
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
@@ -175,11 +175,11 @@ class Lowering:
         compute_dtype = promoted(dtypes) if POINTWISE[op].computes == "operands" else dtype
         if op in COMPARISONS:
             compute_dtype = self.compared(operands)
-            if compute_dtype in HALVES:
+            if compute_dtype in SMALL_FLOATS:
                 if not set(dtypes) <= {compute_dtype, "bool", "uint8", "int8"}:
                     return False  # it would have to be rounded first
                 operands = tuple(self.rounded(o, compute_dtype) for o in operands)
-        if compute_dtype in HALVES:
+        if compute_dtype in SMALL_FLOATS:
             compute_dtype = "float32"
         if compute_dtype not in FLOATS and not _is_of_integers(POINTWISE[op].tree(settings)):
             return False
@@ -255,7 +255,7 @@ class Lowering:
         dtype = self.program.dtypes[view.base]
         flipped = vectorisable(view) and min(view.strides, default=0) < 0
         if (flipped or contiguous_axis(view) is not None) and dtype in SUPPORTED_DTYPES:
-            compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
+            compute_dtype = "float32" if dtype in SMALL_FLOATS else dtype
             copied = Compute(name, "copy", (view,), {}, view.shape, dtype, compute_dtype)
             self.program.add(copied, view.shape, dtype)
             return

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelwright.agent.builtin.ir.graph import Meta, Node, Ref
 from kernelwright.agent.builtin.ir.ops import SUPPORTED_DTYPES
 from kernelwright.agent.builtin.ir.program import Compute, Library, View, contiguous, vectorisable
-from kernelwright.agent.builtin.ir.text import HALVES
+from kernelwright.agent.builtin.ir.text import SMALL_FLOATS
 from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
 
 
@@ -113,7 +113,7 @@ class LookupLowering(ReductionLowering):
             return False
         if not vectorisable(table) and vectorisable(replace(index, strides=table.strides)):
             return False
-        compute_dtype = "float32" if dtype in HALVES else dtype
+        compute_dtype = "float32" if dtype in SMALL_FLOATS else dtype
         self.program.add(
             Compute(node.name, "take", (table, index), {}, shape, dtype, compute_dtype), shape, dtype
         )

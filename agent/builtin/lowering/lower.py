@@ -19,6 +19,7 @@ from kernelwright.agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
+from kernelwright.agent.builtin.ir.text import ITEMSIZE
 from kernelwright.agent.builtin.lowering.attention import AttentionLowering
 from kernelwright.agent.builtin.lowering.base import COMPARISONS, compared
 from kernelwright.agent.builtin.lowering.default_layout import is_convolution
@@ -128,6 +129,8 @@ class _NodeLowering(
             return False
         if node.name in self.mutated and node.meta.numel == 1:
             return False  # a counter
+        if name in ("lshift", "rshift") and settings["other"] not in range(8 * ITEMSIZE[node.meta.dtype]):
+            return False  # C++ leaves open what that is
         names = entry.arguments[: entry.operands]
         given: list[Arg] = [settings.get(name) for name in names]  # type: ignore[misc]
         operands = self.in_one_order(given, node.meta.shape) or [self.operand(a) for a in given]

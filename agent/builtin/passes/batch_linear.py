@@ -39,7 +39,7 @@ from kernelwright.agent.builtin.ir.program import (
     reading,
     slots,
 )
-from kernelwright.agent.builtin.ir.text import ITEMSIZE
+from kernelwright.agent.builtin.ir.text import ITEMSIZE, SMALL_FLOATS
 from kernelwright.agent.builtin.ir.uses import operands, ordered
 
 # All chosen by hand.
@@ -145,7 +145,7 @@ def _sliced(inputs: Sequence[View], program: Program) -> tuple[str, int]:
 def _gathered(name: str, inputs: Sequence[View], program: Program) -> list[Statement]:
     """Copy of the inputs into a new value, one after the other."""
     dtype, size = program.dtypes[inputs[0].base], inputs[0].shape
-    compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
+    compute_dtype = "float32" if dtype in SMALL_FLOATS else dtype
     pieces: dict[str, View] = {}
     copies: list[Statement] = []
     for number, view in enumerate(inputs):

@@ -38,6 +38,7 @@ from kernelwright.agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
+from kernelwright.agent.builtin.ir.text import SMALL_FLOATS
 from kernelwright.agent.builtin.ir.uses import Uses
 
 # Both chosen by hand.
@@ -165,7 +166,7 @@ class _Joining:
     def copies(self, name: str, pieces: _Pieces) -> list[str]:
         """Add copies of the pieces."""
         dtype, whole = self.program.dtypes[name], self.program.shapes[name]
-        compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
+        compute_dtype = "float32" if dtype in SMALL_FLOATS else dtype
         made = []
         for number, (operand, size) in enumerate(zip(pieces.operands, pieces.sizes, strict=True)):
             shape = _with(whole, pieces.dim, size)

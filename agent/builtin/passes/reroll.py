@@ -50,6 +50,7 @@ from kernelwright.agent.builtin.ir.program import (
     vectorisable,
 )
 from kernelwright.agent.builtin.ir.space import Region, analyse
+from kernelwright.agent.builtin.ir.text import SMALL_FLOATS
 from kernelwright.agent.builtin.ir.uses import Uses
 from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, plan
 
@@ -211,7 +212,7 @@ class _Loop:
         if known is None:
             name = self.program.fresh(f"{source.name}_before")
             known = Compute(name, "carried", (initial,), {}, source.shape, source.dtype, source.dtype)
-            if known.compute_dtype in ("bfloat16", "float16"):
+            if known.compute_dtype in SMALL_FLOATS:
                 known = replace(known, compute_dtype="float32")
             self.carried[source.name] = known
         return replace(view, base=known.name) if repr(known.operands[0]) == repr(initial) else None

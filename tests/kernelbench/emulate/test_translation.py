@@ -19,7 +19,7 @@ REFUSED = {
     "::cuda::std::array<int, 3> a;": "asynchronous copies and libcu++",
     "cub::BlockReduce<float, 128> reduce;": "CUB",
     "using namespace cub;": "CUB",
-    "curand_init(1, 2, 3, &state);": "fp8 and random numbers",
+    "curand_init(1, 2, 3, &state);": "fp4, fp6 and random numbers",
     "cublasSgemm(handle);": "CUDA's libraries",
     "auto handle = at::cuda::getCurrentCUDABlasHandle();": "CUDA's libraries",
     "cudaMalloc(&p, 4);": "memory of cudaMalloc",

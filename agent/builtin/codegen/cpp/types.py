@@ -14,8 +14,10 @@ STORAGE = {
     "bool": "uint8_t",  # g++ does not vectorise loads of bool
     "bfloat16": "uint16_t",
     "float16": "uint16_t",
+    "float8_e4m3fn": "uint8_t",
+    "float8_e5m2": "uint8_t",
 }
-VALUE = {**STORAGE, "bool": "bool", "bfloat16": "float", "float16": "float"}
+VALUE = {**STORAGE, "bool": "bool", **dict.fromkeys(text.SMALL_FLOATS, "float")}
 SUFFIX = {"float": "f32", "double": "f64", "bool": "b"}
 SUFFIX |= {"int64_t": "i64", "int32_t": "i32", "int16_t": "i16", "int8_t": "i8", "uint8_t": "u8"}
 LOWEST = {"float": "-INFINITY", "double": "-INFINITY", "int64_t": "INT64_MIN", "int32_t": "INT32_MIN"}
@@ -44,11 +46,11 @@ def _function(name: str, ctype: str) -> str:
 def _loaded(found: str, dtype: str) -> str:
     if dtype == "bool":
         return f"({found} != 0)"
-    return f"{dtype}_load({found})" if dtype in text.HALVES else found
+    return f"{dtype}_load({found})" if dtype in text.SMALL_FLOATS else found
 
 
 def _stored(found: str, dtype: str) -> str:
-    return f"{dtype}_store({found})" if dtype in text.HALVES else found
+    return f"{dtype}_store({found})" if dtype in text.SMALL_FLOATS else found
 
 
 CPP = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, _integer, _function, _loaded, _stored)

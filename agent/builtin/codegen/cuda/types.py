@@ -3,7 +3,7 @@
 from kernelwright.agent.builtin.codegen.c_like import CTypes
 from kernelwright.agent.builtin.codegen.cuda.functions import functions
 from kernelwright.agent.builtin.ir import text
-from kernelwright.agent.builtin.ir.text import HALVES
+from kernelwright.agent.builtin.ir.text import EIGHTS, SMALL_FLOATS
 
 STORAGE = {
     "float32": "float",
@@ -16,14 +16,17 @@ STORAGE = {
     "bool": "bool",
     "bfloat16": "__nv_bfloat16",
     "float16": "__half",
+    "float8_e4m3fn": "unsigned char",
+    "float8_e5m2": "unsigned char",
 }
-VALUE = {**STORAGE, "bfloat16": "float", "float16": "float"}
+VALUE = {**STORAGE, **dict.fromkeys(SMALL_FLOATS, "float")}
 LOWEST = {"float": "-INFINITY", "double": "-INFINITY", "int": "(-2147483647 - 1)"}
 LOWEST["long long"] = "(-9223372036854775807LL - 1)"
 HIGHEST = {"float": "INFINITY", "double": "INFINITY", "int": "2147483647"}
 HIGHEST["long long"] = "9223372036854775807LL"
 _CONVERSION = {"float16": ("__half2float", "__float2half_rn")}
 _CONVERSION["bfloat16"] = ("__bfloat162float", "__float2bfloat16_rn")
+_CONVERSION |= {dtype: (f"{dtype}_load", f"{dtype}_store") for dtype in EIGHTS}
 _WHOLE = {STORAGE[dtype]: dtype for dtype in ("int64", "int32", "int16", "int8", "uint8")}
 
 # Of CUDA's mathematical functions, by what the operators' table calls them; all others are in functions.cuh.
@@ -60,11 +63,11 @@ def _function(name: str, ctype: str) -> str:
 
 
 def _loaded(found: str, dtype: str) -> str:
-    return f"{_CONVERSION[dtype][0]}({found})" if dtype in HALVES else found
+    return f"{_CONVERSION[dtype][0]}({found})" if dtype in SMALL_FLOATS else found
 
 
 def _stored(found: str, dtype: str) -> str:
-    return f"{_CONVERSION[dtype][1]}({found})" if dtype in HALVES else found
+    return f"{_CONVERSION[dtype][1]}({found})" if dtype in SMALL_FLOATS else found
 
 
 CUDA = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, _integer, _function, _loaded, _stored)

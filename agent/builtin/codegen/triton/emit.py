@@ -49,7 +49,7 @@ from kernelwright.agent.builtin.ir.program import (
     View,
 )
 from kernelwright.agent.builtin.ir.space import Level
-from kernelwright.agent.builtin.ir.text import HALVES, total
+from kernelwright.agent.builtin.ir.text import SMALL_FLOATS, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import reads
 from kernelwright.kernelbench.free_sizes.size import is_free
@@ -222,7 +222,7 @@ class TritonEmitter(ABC):
             name = self.loaded[access] = self.named[access]
             if shape == "scalar":  # a tile of one: the interpreter takes conditions on scalars for numbers
                 where = total([where, "tl.arange(0, 1)" + ("[None, :]" if self.rank > 1 else "")])
-            cast = ".to(tl.float32)" if access.dtype in HALVES else ""
+            cast = ".to(tl.float32)" if access.dtype in SMALL_FLOATS else ""
             at = total([pointer, where])
             self.out.add(f"{name} = tl.load({at}{masked(masks)}){cast}")
             self.shapes[name] = shape
@@ -313,7 +313,10 @@ class TritonEmitter(ABC):
         at, _ = self.operand(index, level, "int64" if self.far else counts.dtype)
         (where, masks, shape), (_, others, other) = self.offset(source), self.offset(counts)
         where = total([where, at if source.table == 1 else f"{at} * {source.table}"])
-        name, cast = self.statements[statement.name], ".to(tl.float32)" if source.dtype in HALVES else ""
+        name, cast = (
+            self.statements[statement.name],
+            ".to(tl.float32)" if source.dtype in SMALL_FLOATS else "",
+        )
         mask = masked(tuple(dict.fromkeys((*others, *masks))))
         self.out.add(f"{name} = tl.load({self.pointers[table.base]} + {where}{mask}){cast}")
         self.shapes[name] = max(shape, other, key=_ORDER.index)

@@ -154,6 +154,28 @@ def product(a, b):
 
 
 @triton.jit
+def rounded_float8_e4m3fn(x):
+    """Nearest number of the format, ties to even; storing it is exact."""
+    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    three_bits = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000
+    tiny = (tl.abs(x) + 16384.0) - 16384.0
+    size = tl.where(bits < 0x3C800000, tiny, three_bits.to(tl.float32, bitcast=True))
+    size = tl.where(size > 448.0, 448.0, size)
+    return tl.where(x != x, x, tl.where(x.to(tl.int32, bitcast=True) < 0, -size, size))
+
+
+@triton.jit
+def rounded_float8_e5m2(x):
+    """Nearest number of the format, ties to even; storing it is exact."""
+    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    two_bits = (bits + 0xFFFFF + ((bits >> 21) & 1)) & -0x200000
+    tiny = (tl.abs(x) + 128.0) - 128.0
+    size = tl.where(bits < 0x38800000, tiny, two_bits.to(tl.float32, bitcast=True))
+    size = tl.where(size > 57344.0, float("inf"), size)
+    return tl.where(x != x, x, tl.where(x.to(tl.int32, bitcast=True) < 0, -size, size))
+
+
+@triton.jit
 def ordered(x):
     """Return the bits of floats as integers in the order of floats, a NaN above all."""
     bits = x.to(tl.int32, bitcast=True)

@@ -4,7 +4,7 @@ import keyword
 import math
 
 from kernelwright.agent.builtin.ir import text
-from kernelwright.agent.builtin.ir.text import HALVES, whole
+from kernelwright.agent.builtin.ir.text import SMALL_FLOATS, whole
 from kernelwright.kernelbench.free_sizes.size import is_free
 
 VALUE = {
@@ -18,6 +18,8 @@ VALUE = {
     "bool": "tl.int1",
     "bfloat16": "tl.float32",  # computed in float
     "float16": "tl.float32",
+    "float8_e4m3fn": "tl.float32",
+    "float8_e5m2": "tl.float32",
 }
 BUILTIN = {name: f"tl.{name}" for name in "exp log erf sqrt rsqrt floor ceil abs where".split()}
 BUILTIN |= {"exp_nonpositive": "tl.exp", "pow": "power", "round": "round_to_even"}
@@ -32,7 +34,7 @@ _SINGLE = 1 << 24  # integers below are floats as they are
 
 
 def value_type(dtype: str) -> str:
-    return "float32" if dtype in HALVES else dtype
+    return "float32" if dtype in SMALL_FLOATS else dtype
 
 
 def is_negative_zero(value: float | int | bool) -> bool:

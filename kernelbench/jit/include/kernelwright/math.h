@@ -356,6 +356,61 @@ static inline uint16_t float16_store(float x) {
     return static_cast<uint16_t>(sign | (magnitude >= 0x477ff000u ? large : finite));
 }
 
+// 8-bit storage. A float is rounded to nearest even first, to one that the format has; then storing is exact.
+
+static inline float rounded_float8_e4m3fn_f32(float x) {
+    const uint32_t magnitude = static_cast<uint32_t>(bits_of(x)) & 0x7fffffffu;
+    const uint32_t three_bits = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) & ~0xfffffu;
+    const float tiny = (std::fabs(x) + 16384.0f) - 16384.0f;  // a multiple of 2^-9
+    const float size = magnitude < 0x3c800000u ? tiny : float_of(static_cast<int32_t>(three_bits));
+    const float saturated = size > 448.0f ? 448.0f : size;
+    return x != x ? x : std::copysign(saturated, x);
+}
+
+static inline float float8_e4m3fn_load(uint8_t x) {
+    const int32_t magnitude = x & 0x7f;
+    const float denormal = static_cast<float>(magnitude) * 0.001953125f;
+    const float finite = magnitude < 8 ? denormal : float_of((magnitude << 20) + (120 << 23));
+    const float value = magnitude == 0x7f ? float_of(0x7fc00000) : finite;
+    return (x & 0x80) != 0 ? -value : value;
+}
+
+static inline uint8_t float8_e4m3fn_store(float x) {
+    const uint32_t bits = static_cast<uint32_t>(bits_of(x));
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const float tiny = magnitude < 0x3c800000u ? std::fabs(x) * 512.0f : 0.0f;
+    const uint32_t denormal = static_cast<uint32_t>(static_cast<int32_t>(tiny));
+    const uint32_t finite = magnitude < 0x3c800000u ? denormal : (magnitude >> 20) - 960u;
+    return static_cast<uint8_t>((bits >> 24 & 0x80u) | (magnitude > 0x7f800000u ? 0x7fu : finite));
+}
+
+static inline float rounded_float8_e5m2_f32(float x) {
+    const uint32_t magnitude = static_cast<uint32_t>(bits_of(x)) & 0x7fffffffu;
+    const uint32_t two_bits = (magnitude + 0xfffffu + (magnitude >> 21 & 1u)) & ~0x1fffffu;
+    const float tiny = (std::fabs(x) + 128.0f) - 128.0f;  // a multiple of 2^-16
+    const float size = magnitude < 0x38800000u ? tiny : float_of(static_cast<int32_t>(two_bits));
+    const float overflown = size > 57344.0f ? float_of(0x7f800000) : size;
+    return x != x ? x : std::copysign(overflown, x);
+}
+
+static inline float float8_e5m2_load(uint8_t x) {
+    const int32_t magnitude = x & 0x7f;
+    const float denormal = static_cast<float>(magnitude) * 1.52587890625e-5f;
+    const float finite = magnitude < 4 ? denormal : float_of((magnitude << 21) + (112 << 23));
+    const float value = magnitude >= 0x7c ? float_of((magnitude << 21) + (224 << 23)) : finite;
+    return (x & 0x80) != 0 ? -value : value;
+}
+
+static inline uint8_t float8_e5m2_store(float x) {
+    const uint32_t bits = static_cast<uint32_t>(bits_of(x));
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const float tiny = magnitude < 0x38800000u ? std::fabs(x) * 65536.0f : 0.0f;
+    const uint32_t denormal = static_cast<uint32_t>(static_cast<int32_t>(tiny));
+    const uint32_t finite = magnitude < 0x38800000u ? denormal : (magnitude >> 21) - 448u;
+    const uint32_t large = magnitude > 0x7f800000u ? 0x7fu : 0x7cu;
+    return static_cast<uint8_t>((bits >> 24 & 0x80u) | (magnitude >= 0x7f800000u ? large : finite));
+}
+
 // Copies past the caches: the lines written are not read first. `stream_fence` makes them visible.
 static inline void stream_bytes(void* to, const void* from, int64_t bytes) {
     char* target = static_cast<char*>(to);

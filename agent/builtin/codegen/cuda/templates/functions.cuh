@@ -145,3 +145,51 @@ __device__ float unranked_down(long long rank) {
 }
 
 __device__ long long place_of(long long rank) { return 4294967295LL - (rank & 4294967295LL); }
+
+// Floats of eight bits. One is rounded to nearest even first, to one that the format has; then storing is exact.
+__device__ float rounded_float8_e4m3fn(float x) {
+    const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
+    const float three_bits = __uint_as_float((magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) & ~0xfffffu);
+    const float tiny = (fabsf(x) + 16384.0f) - 16384.0f;  // a multiple of 2^-9
+    const float size = magnitude < 0x3c800000u ? tiny : three_bits;
+    return x != x ? x : copysignf(size > 448.0f ? 448.0f : size, x);
+}
+
+__device__ float float8_e4m3fn_load(unsigned char x) {
+    const unsigned magnitude = x & 0x7fu;
+    const float normal = __uint_as_float((magnitude << 20) + (120u << 23));
+    const float finite = magnitude < 8 ? magnitude * 0.001953125f : normal;
+    const float value = magnitude == 0x7f ? __uint_as_float(0x7fc00000u) : finite;
+    return x & 0x80 ? -value : value;
+}
+
+__device__ unsigned char float8_e4m3fn_store(float x) {
+    const unsigned bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu;
+    const unsigned tiny = magnitude < 0x3c800000u ? static_cast<unsigned>(fabsf(x) * 512.0f) : 0;
+    const unsigned finite = magnitude < 0x3c800000u ? tiny : (magnitude >> 20) - 960u;
+    return static_cast<unsigned char>((bits >> 24 & 0x80u) | (magnitude > 0x7f800000u ? 0x7fu : finite));
+}
+
+__device__ float rounded_float8_e5m2(float x) {
+    const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
+    const float two_bits = __uint_as_float((magnitude + 0xfffffu + (magnitude >> 21 & 1u)) & ~0x1fffffu);
+    const float tiny = (fabsf(x) + 128.0f) - 128.0f;  // a multiple of 2^-16
+    const float size = magnitude < 0x38800000u ? tiny : two_bits;
+    return x != x ? x : copysignf(size > 57344.0f ? __uint_as_float(0x7f800000u) : size, x);
+}
+
+__device__ float float8_e5m2_load(unsigned char x) {
+    const unsigned magnitude = x & 0x7fu;
+    const float normal = __uint_as_float((magnitude << 21) + (112u << 23));
+    const float finite = magnitude < 4 ? magnitude * 1.52587890625e-5f : normal;
+    const float value = magnitude >= 0x7c ? __uint_as_float((magnitude << 21) + (224u << 23)) : finite;
+    return x & 0x80 ? -value : value;
+}
+
+__device__ unsigned char float8_e5m2_store(float x) {
+    const unsigned bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu;
+    const unsigned tiny = magnitude < 0x38800000u ? static_cast<unsigned>(fabsf(x) * 65536.0f) : 0;
+    const unsigned finite = magnitude < 0x38800000u ? tiny : (magnitude >> 21) - 448u;
+    const unsigned large = magnitude > 0x7f800000u ? 0x7fu : 0x7cu;
+    return static_cast<unsigned char>((bits >> 24 & 0x80u) | (magnitude >= 0x7f800000u ? large : finite));
+}
