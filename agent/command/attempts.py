@@ -7,6 +7,7 @@ RUN/workspaces/TASK/attempts.json   how the attempts ended; one that is not ther
 """
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -34,6 +35,7 @@ PROMPT = (
     "Read AGENTS.md and do what it says: make kernel.py as fast as you can, and right, with `./kernelwright "
     "check`, `./kernelwright measure --profile` and `./kernelwright submit`. Nobody can answer questions."
 )
+_PROMPT = re.compile(r"""(["']?)\{prompt\}\1""")  # in quotes or not
 _MOST_LOG = 64 << 20  # bytes; what comes after is dropped
 _POLL_S = 0.2
 _GRACE_S = 10.0  # between the request to end and the end
@@ -134,7 +136,7 @@ class TaskAttempts:
         place = workspace.path
         log = place.with_name(f"{place.name}.log")
         words = self.confinement.words([self.folder / "start", place])
-        shell = command.replace("{prompt}", shlex.quote(PROMPT))
+        shell = _PROMPT.sub(lambda _: shlex.quote(PROMPT), command)
         process = subprocess.Popen(
             [*words, "sh", "-c", shell],
             cwd=place,

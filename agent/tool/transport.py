@@ -16,6 +16,8 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kernelwright.kernelbench.errors import UsageError
+
 _LOCAL = "127.0.0.1"
 _GRACE_S = 5  # for open streams, when the server is stopped
 _IDLE_S = 60  # that a connection is kept: clients keep them for 5 s, and no end may cross a request
@@ -27,14 +29,24 @@ def serve_stdio(server: MCPServer) -> None:
 
 
 def serve_http(server: MCPServer, host: str, port: int, token: str | None) -> None:
-    """Serve clients at http://HOST:PORT/mcp until interrupted."""
+    """Serve clients at http://HOST:PORT/mcp until interrupted; port 0 is a free one. Raises UsageError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(
+            f"{host}:{port} cannot be served at: {error.strerror}", "give another --port or --host"
+        ) from None
+    port = listening.getsockname()[1]
     http = _http(server, host, port, token)
 
     async def serve() -> None:
-        print(f"Serving at http://{host}:{port}/mcp", file=sys.stderr, flush=True)
-        await http.serve()
+        name = f"[{host}]" if ":" in host else host
+        print(f"Serving at http://{name}:{port}/mcp", file=sys.stderr, flush=True)
+        await http.serve([listening])
 
-    anyio.run(serve)
+    with listening:
+        anyio.run(serve)
 
 
 @contextmanager

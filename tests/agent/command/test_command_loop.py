@@ -47,6 +47,11 @@ def reason(folder: Path) -> str:
         return entry.stop_reason or ""
 
 
+def test_the_prompt_is_one_word_whether_it_is_quoted_or_not(tmp_path: Path) -> None:
+    assert execute(tmp_path, Pool(), """printf '[%s]\\n' {prompt} "{prompt}" '{prompt}'""")
+    assert log(tmp_path) == f"[{attempts.PROMPT}]\n" * 3
+
+
 def test_what_is_left_in_the_kernel_file_is_measured_and_confirmed(tmp_path: Path) -> None:
     pool = Pool()
     assert execute(tmp_path, pool, writing(1.5))

@@ -14,8 +14,11 @@ import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.mcpserver import MCPServer
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from kernelwright.agent.tool.transport import serve_http
+from kernelwright.kernelbench.errors import UsageError
 from tests.helpers.conversing import TASK
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -96,3 +99,10 @@ def test_over_http_without_a_token_other_names_of_the_host_are_refused(tmp_path:
         assert answer.status_code == 421
         origin = httpx.post(url, headers={"Origin": "http://evil.example"}, json={})
         assert origin.status_code == 403
+
+
+def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port} cannot be served at: Address already in use"):
+            serve_http(MCPServer("test"), "127.0.0.1", port, None)
