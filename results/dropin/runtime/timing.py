@@ -136,7 +136,7 @@ def peak_bytes(call: Call) -> int:
 
 
 @dataclass(frozen=True)
-class Block:
+class WaitedBlock:
     """Seconds of a call, and the share of the time in which threads of this process waited for a CPU."""
 
     seconds: float
@@ -144,23 +144,23 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Round:
+class BlockPair:
     """A block of each side, one after the other."""
 
-    reference: Block
-    drop_in: Block
+    reference: WaitedBlock
+    drop_in: WaitedBlock
 
 
-def alternately(reference: Call, drop_in: Call) -> list[Round]:
+def alternately(reference: Call, drop_in: Call) -> list[BlockPair]:
     """Measure both, block by block in turn."""
     counts = [_count(call) for call in (reference, drop_in)]
     return [
-        Round(*(_block(call, count) for call, count in zip((reference, drop_in), counts, strict=True)))
+        BlockPair(*(_block(call, count) for call, count in zip((reference, drop_in), counts, strict=True)))
         for _ in range(_ROUNDS)
     ]
 
 
-def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], bool]:
+def undisturbed(rounds: Sequence[BlockPair]) -> tuple[list[BlockPair], bool]:
     """Return the rounds in which neither side waited unusually, at least half; and whether fewer did not."""
     usual = [statistics.median(each.waited for each in side) for side in _sides(rounds)]
     unusual = [
@@ -172,7 +172,7 @@ def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], bool]:
     return [rounds[at] for at in sorted(best)], calm < half
 
 
-def _sides(rounds: Sequence[Round]) -> tuple[list[Block], list[Block]]:
+def _sides(rounds: Sequence[BlockPair]) -> tuple[list[WaitedBlock], list[WaitedBlock]]:
     return [each.reference for each in rounds], [each.drop_in for each in rounds]
 
 
@@ -197,14 +197,14 @@ def _count(call: Call) -> int:
     return max(1, int(_BLOCK_S / max(1e-7, _block(call, 3).seconds)))
 
 
-def _block(call: Call, count: int) -> Block:
+def _block(call: Call, count: int) -> WaitedBlock:
     finished()
     waited_s, began = -_waited_s(), time.perf_counter()
     for _ in range(count):
         call()
     finished()
     took_s = time.perf_counter() - began
-    return Block(took_s / count, (waited_s + _waited_s()) / took_s)
+    return WaitedBlock(took_s / count, (waited_s + _waited_s()) / took_s)
 
 
 def _waited_s() -> float:

@@ -4,11 +4,13 @@ import time
 
 import pytest
 
-from kernelwright.results.dropin.runtime.timing import Block, Round, undisturbed, versus
+from kernelwright.results.dropin.runtime.timing import WaitedBlock, BlockPair, undisturbed, versus
 
 
-def rounds(*waited: tuple[float, float]) -> list[Round]:
-    return [Round(Block(2.0, reference), Block(1.0, drop_in)) for reference, drop_in in waited]
+def rounds(*waited: tuple[float, float]) -> list[BlockPair]:
+    return [
+        BlockPair(WaitedBlock(2.0, reference), WaitedBlock(1.0, drop_in)) for reference, drop_in in waited
+    ]
 
 
 def test_rounds_in_which_a_side_waited_unusually_are_left_out() -> None:
