@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kernelwright.results.dropin.runtime.timing import WaitedBlock, BlockPair, undisturbed, versus
+from kernelwright.results.dropin.runtime.timing import BlockPair, WaitedBlock, undisturbed, versus
 
 
 def rounds(*waited: tuple[float, float]) -> list[BlockPair]:
