@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
 from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 # Chosen by hand.
@@ -46,6 +47,7 @@ def audit(
     varied in the first of them, and whether outputs depend on each.
     """
     constant = constant or {}
+    run = _in_float(run)
     first, second = (run(draw) for draw in draws[:2])
     floats = [output for output in first if output.is_floating_point()]
     if floats and all(float(output.abs().max()) < 1e-6 for output in floats if output.numel()):
@@ -69,6 +71,11 @@ def audit(
     ]
     findings += _dead_operations(draws, first, run)
     return findings
+
+
+def _in_float(run: Run) -> Run:
+    """Return a run whose outputs in eight-bit floats are wider ones, which torch computes with."""
+    return lambda inputs: [o.float() if is_eight_bit_float(o.dtype) else o for o in run(inputs)]
 
 
 def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
@@ -107,6 +114,8 @@ def _ignored_weights(
 ) -> list[str]:
     ignored = []
     for name, weight in model.named_parameters():
+        if is_eight_bit_float(weight.dtype):
+            continue
         kept = weight.detach().clone()
         with torch.no_grad():
             weight.add_(torch.randn_like(weight) * (kept.abs().mean() + 0.1))
@@ -129,6 +138,7 @@ class _Watch(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         counted = isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel() > 0
+        counted = counted and not is_eight_bit_float(result.dtype)
         name = func._opname
         if not counted or func.is_view or name in _COPIES or not _tensors(args):
             return result

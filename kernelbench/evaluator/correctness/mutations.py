@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernelwright.kernelbench.evaluator.correctness.budget import Expected
+from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
 from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 MOST = 256  # mutations that are tried on a task, spread evenly over all there are
@@ -94,7 +95,7 @@ class MutationTrials:
                 mutation.noticed_by = family
             for tolerance in TOLERANCES if not mutation.close else ():
                 mutation.close[tolerance] = all(
-                    torch.allclose(output, wanted.reference, tolerance, tolerance)
+                    torch.allclose(_wide(output), _wide(wanted.reference), tolerance, tolerance)
                     for wanted, output in outputs
                 )
 
@@ -148,7 +149,11 @@ def _operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     if func.is_view or func._opname in _COPIES:
         return []
     leaves = pytree.tree_leaves((args, kwargs or {}))
-    return [x for x in leaves if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel() > 1]
+    return [
+        x
+        for x in leaves
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dtype.itemsize > 1 and x.numel() > 1
+    ]
 
 
 def _mutations(
@@ -197,9 +202,13 @@ def _rounded(tensor: torch.Tensor) -> torch.Tensor:
     return ((bits + (1 << dropped - 1)) >> dropped << dropped).view(torch.float32)
 
 
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if is_eight_bit_float(tensor.dtype) else tensor
+
+
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """Elements as integers, so that NaN equals NaN."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
-    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.contiguous().view(kinds[tensor.element_size()]) if tensor.is_floating_point() else tensor

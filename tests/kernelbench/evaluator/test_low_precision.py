@@ -13,7 +13,7 @@ from tests.helpers.evaluator.references import oracle
 FAMILIES = ("task", "midpoints", "edge")
 SMALLER = {
     "tokens": 64, "features": 256, "rows": 128, "columns": 256, "places": 128, "in_features": 256,
-    "out_features": 128, "batch_size": 2, "heads": 2, "cached": 64,
+    "out_features": 128, "batch_size": 2, "heads": 4, "cached": 64,
 }  # fmt: skip
 CLIPPED = ".clamp(-448, 448).to(torch.float8_e4m3fn)"
 BITS = (
@@ -213,6 +213,15 @@ class Judge:
 def test_who_quantizes_otherwise_is_right_and_who_does_it_wrongly_is_wrong(judge: Judge) -> None:
     for name, changed in judge.cases.items():
         assert judge.accepts(changed) != name.startswith("wrong"), name
+
+
+def test_every_task_measures_something(judge: Judge) -> None:
+    """But for a clamp of bytes, which a tie of both a number and its zero point makes necessary."""
+    findings = judge.oracle.audit([1, 2, 3])
+    assert not [finding for finding in findings if "zero_point" not in judge.task.id], findings
+    judge.oracle.fill([0], [5], "task")
+    judge.oracle.expect(0, None, True)
+    assert judge.oracle.mutations(0, None, True)["tried"]
 
 
 def test_every_task_has_cases() -> None:
