@@ -231,7 +231,8 @@ def _verdict(
         return of.verdict, f"{said}. Checked at {sizes}" if found else said, True
     where, first = next(iter(wrong.items()))
     if own is None:
-        return first.verdict, _elsewhere(where, first, why_not), True
+        unbuilt = first.verdict is Verdict.build_error  # which it is at any size
+        return first.verdict, first.reason if unbuilt else _elsewhere(where, first, why_not), True
     if own.verdict is Verdict.unmeasured:
         return own.verdict, f"{own.reason}. At {where} it is not: {first.reason}", own.correctness is not None
     if own.verdict is Verdict.timeout and first.verdict is not Verdict.timeout:

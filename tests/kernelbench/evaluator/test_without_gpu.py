@@ -163,6 +163,8 @@ def test_wrong_at_smaller_sizes_is_said_so_where_its_own_are_too_large_to_run_he
         "at smaller sizes, columns=1024: KernelFault: sum_rows: Invalid __global__"
     )
     assert found.reason.endswith("The task's own sizes take 0.0 GiB a call, too much to check here")
+    unbuilt = check(CANDIDATE.replace("float sum = 0;", "float sum = 0"))
+    assert unbuilt.verdict is Verdict.build_error and unbuilt.reason.startswith("BuildError: ")
 
 
 @pytest.mark.slow
