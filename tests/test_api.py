@@ -97,7 +97,7 @@ def double(x: Tensor) -> Tensor:
         ({"roundz": 3}, "optimize has no option roundz — did you mean rounds?"),
         ({"tasks": ["a"]}, "optimize has no option tasks"),
         ({"rounds": 0}, "invalid --rounds 0 — use at least 1"),
-        ({"coder": "me"}, "invalid --coder me — choose builtin or llm"),
+        ({"coder": "me"}, "invalid --coder me — choose builtin, llm or command"),
         ({"effort": "some"}, "unknown effort 'some' — use one of quick"),
         ({"language": "java"}, "--language java is unknown"),
         ({"coder": "llm"}, "--coder llm and --model belong together"),

@@ -90,7 +90,7 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
 @pytest.mark.parametrize(
     ("options", "fix"),
     [
-        ({"language": ("torch",)}, "choose cpp, triton, cuda"),
+        ({"language": ("torch",)}, "choose cpp, triton or cuda"),
         ({"target": "cuda:0", "language": ("cpp",)}, "choose triton, cuda"),
         ({"search": "beam"}, "choose refine or exhaustive"),
         ({"hold": ("fuse", "blocks")}, "blocks is no knob . the builtin coder's knobs are kernels, fuse"),

@@ -396,6 +396,7 @@ class Reference:
         twin, factors = Twin(self._moved_model(factors_of)), [factors_of(tensor) for tensor in tensors]
         return twin, factors, MovedCasts(factors_of)
 
+    @torch.no_grad()
     def _moved_model(self, factors_of: Factors) -> nn.Module:
         self.own.state.restore()
         model = copied(self.model)

@@ -53,6 +53,7 @@ def session(draws: dict[str, list[CallComparison]]) -> Any:
     oracle = SimpleNamespace(
         begin=lambda: None,
         constants=False,
+        families=[],
         fill=fill,
         call_seeds=lambda count: [None] * count,
         expect=lambda slot, seed, rate: {"usable": True, "reference_error": 0.25},
