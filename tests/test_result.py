@@ -1,4 +1,4 @@
-"""What `kernelwright.optimize` prints of its result."""
+"""Printed form of the result of `kernelwright.optimize`."""
 
 from pathlib import Path
 

@@ -51,7 +51,7 @@ class RefereeClient:
         except Exception as error:  # groups of whatever the transport raises
             raise StorageError(
                 f"the run of this workspace does not answer at {self.url} ({_first(error)})",
-                "it has ended: see its report, or begin another",
+                "if the run has ended, its report has all results",
             ) from error
         if result.is_error or result.structured_content is None:
             said = " ".join(each.text for each in result.content if isinstance(each, TextContent))

@@ -56,8 +56,7 @@ def recorded_history(folder: Path, task: str) -> TaskHistory:
 def prepared(config: RunConfig) -> tuple[RunConfig, list[Task]]:
     """Return the config for this machine, and its tasks. Raises UsageError, MissingPrerequisite."""
     config = config.resolved()
-    seedless = config.model.model_copy(update={"seed": "none"})  # a file is for a model to beat, or an agent
-    config.model_copy(update={"model": seedless}).check()
+    config.check(from_outside=True)
     return config, config.named_tasks()
 
 

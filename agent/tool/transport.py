@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.errors import InfrastructureError, UsageError
 
 _LOCAL = "127.0.0.1"
 _GRACE_S = 5  # for open streams, when the server is stopped
@@ -61,7 +61,11 @@ def served_here(server: MCPServer, token: str) -> Iterator[str]:
         )
         thread.start()
         try:
-            while not http.started and thread.is_alive():
+            while not http.started:
+                if not thread.is_alive():
+                    raise InfrastructureError(
+                        "the MCP server of an attempt did not start", "go on with --resume"
+                    )
                 time.sleep(0.01)
             yield f"http://{_LOCAL}:{port}/mcp"
         finally:

@@ -1,7 +1,7 @@
 """numba.cuda in its own simulator, where there is no GPU: with torch's tensors, in order, its launches noted.
 
 The simulator has a Python thread for each of a block's, all running at once, which takes a millisecond a
-thread. Here they take turns, each up to the next barrier, in an order drawn anew between two barriers: a
+thread. Here they take turns, each up to the next barrier, in another random order after each barrier: a
 missing barrier shows, and a thread that meets none costs microseconds.
 """
 

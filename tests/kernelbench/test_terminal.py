@@ -65,7 +65,7 @@ def test_what_is_not_correct_has_no_score(capsys: pytest.CaptureFixture[str]) ->
 def test_each_size_has_a_score_and_that_of_all_is_by_their_mean_times(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of 25 and 50 µs, with floors of 20 and 30: 9.5 calls take 250 µs, at least 195 and in eager 950."""
+    """Sizes of 25 and 50 µs, with floors of 20 and 30: 9.5 calls take 250 µs, at least 195 and in eager 950."""
     each = [evaluation(TASK, candidate(1), eager=over, floor=us) for over, us in ((4.0, 20.0), (2.0, 30.0))]
     show(combined(TASK, each))
     out = capsys.readouterr().out

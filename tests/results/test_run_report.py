@@ -125,7 +125,7 @@ def test_a_time_below_the_floor_is_marked_and_an_unknown_floor_is_blank(
 
 @pytest.mark.parametrize("width", [160, 170, 180])
 def test_a_wide_terminal_cuts_no_word_off(example: RunDatabase, width: int) -> None:
-    """Of a long name, too, which is folded."""
+    """Stop reasons are there beside a long name, too, which is folded."""
     example.add_task(task("a_name_of_more_letters_than_there_is_room_for"))
     screen = Console(file=io.StringIO(), width=width)
     screen.print(table(RunReport.read(example), width))

@@ -396,14 +396,14 @@ class Reference:
         twin, factors = Twin(self._moved_model(factors_of)), [factors_of(tensor) for tensor in tensors]
         return twin, factors, MovedCasts(factors_of)
 
-    @torch.no_grad()
     def _moved_model(self, factors_of: Factors) -> nn.Module:
         self.own.state.restore()
         model = copied(self.model)
-        for parameter in model.parameters():
-            factors = factors_of(parameter)
-            if factors is not None:
-                parameter.mul_(factors)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                factors = factors_of(parameter)
+                if factors is not None:
+                    parameter.mul_(factors)
         return model
 
     def varied(

@@ -1,4 +1,4 @@
-"""What torch declares for CUDA is there for the headers that declare it, as nvcc would say of a source."""
+"""Declarations of torch for CUDA, which only the headers that have them bring in, as for nvcc."""
 
 import subprocess
 from pathlib import Path

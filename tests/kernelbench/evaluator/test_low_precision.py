@@ -184,7 +184,7 @@ class Judge:
         self.oracle = oracle(self.source, folder)
 
     def accepts(self, changed: str) -> bool:
-        """Whether a candidate is within its budget on all families."""
+        """Return True if a candidate is within its budget on all families."""
         source, texts = self.source, changed.split(" -> ")
         for old, new in zip(texts[:-1:2], texts[1::2], strict=True):
             assert old in source, old
