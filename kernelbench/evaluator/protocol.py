@@ -79,6 +79,7 @@ class Protocol(Record):
         "heavy_tailed",
         "needle",
         "dominated",
+        "small",
         "edge",
         "perturbed",
     )

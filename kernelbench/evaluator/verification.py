@@ -22,17 +22,18 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
     """
     families = [name for name in session.protocol.families if name != "perturbed"]
     families += session.oracle.families
-    _CHANCE.shuffle(families)
     at_once = max(1, min(session.most_calls - 1, session.slots))
+    chunks = _chunks(families, at_once)
     session.oracle.begin()
     seen = _Seen()
     slots: list[int] = []
-    for start in range(0, len(families), at_once):
-        chunk = families[start : start + at_once]
+    for chunk in chunks:
         slots = _CHANCE.sample(range(session.slots), len(chunk))
         _check_block(session, worker, slots, chunk, seen)
     if "perturbed" in session.protocol.families:  # an input that it has just answered, but for a little
-        _check_block(session, worker, [_CHANCE.choice(slots)], ["perturbed"], seen)
+        # The task's own: of a row with one element that is not zero, another may change no output.
+        drawn = [slot for slot, family in zip(slots, chunks[-1], strict=True) if family == "task"]
+        _check_block(session, worker, [_CHANCE.choice(drawn)], ["perturbed"], seen)
     doubtful = tuple(seen.doubtful)
     if len(doubtful) > _MOST_DOUBTS:
         raise Refused(Verdict.wrong_output, _few(doubtful))
@@ -47,6 +48,17 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
         reference_error=seen.reference_error,
         worst_input=seen.worst,
     )
+
+
+def _chunks(families: Sequence[str], at_once: int) -> list[list[str]]:
+    """Return the families in random order, in blocks of so many calls, one of the last the task's own."""
+    shuffled = _CHANCE.sample(families, len(families))
+    chunks = [shuffled[start : start + at_once] for start in range(0, len(shuffled), at_once)]
+    if "task" not in chunks[-1]:
+        earlier = _CHANCE.choice([chunk for chunk in chunks if "task" in chunk])
+        place, other = earlier.index("task"), _CHANCE.randrange(len(chunks[-1]))
+        earlier[place], chunks[-1][other] = chunks[-1][other], "task"
+    return chunks
 
 
 def _draw_again(

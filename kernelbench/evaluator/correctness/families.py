@@ -4,11 +4,13 @@ A family rewrites the floating inputs of a fresh `get_inputs()` draw and keeps e
 a triangular matrix stays triangular, labels stay labels. Each family is there for a way of not
 computing: zero_centred for kernels that assume positive inputs, heavy_tailed and needle for those
 that skip or sample, dominated for those that round operands whose errors average out elsewhere,
-perturbed for those that remember, edge for those that drop special values, midpoints for those that
-round to eight bits in another way.
+small for those with another epsilon, or none, perturbed for those that remember, edge for those that drop
+special values, midpoints for those that round to eight bits in another way.
 
 A kernel must not know the family from a few elements. Where a task draws numbers of one sign, the others
-come in some of the rows only, and dominated inputs keep the task's own signs and range.
+come in some of the rows only, and dominated inputs keep the task's own signs and range. Small ones are the
+task's own, times a power of two: an epsilon of 1e-5 is next to nothing beside the variance of normal numbers,
+and all there is where they are 2**-13 as large.
 
 64 rows of 128 elements as `torch.rand` draws them, for an output of which each element depends on one row:
 
@@ -60,6 +62,8 @@ _MIXED = 0.25, 1.75  # exponents: of R rows R**e get other signs, e uniform in b
 _DOMINATED = 0.0, 0.5  # the same, of dominated rows and columns: so few that means hardly change
 _DOMINANT = 16.0  # elements, about, that a result depends on in the dominated family
 _SHRUNK = 2.0**-20  # factor for all others there; a power of two, so that their mantissas stay
+_SMALL = {torch.float16: (5, 7)}  # least and largest power of 1/2 that small inputs are multiplied by
+_SMALL_OTHERS = (13, 15)
 _PERTURBED = 8, 2.0, 0.25  # of N elements 8 to 2 * N**0.25 are perturbed
 _PERTURBED_SHARE = 1 / 16  # largest share of all elements that is perturbed
 _PHASE = 0.6 + 0.8j  # phase of a complex needle, of absolute value 1
@@ -124,6 +128,9 @@ def rewrite(
     `distinct`: no two values of a tensor should be equal, because an output is an index and of equal
     values any is right. `fan_in`: how many input elements an output element depends on.
     """
+    if family == "small":
+        _shrink(inputs, domains, draws)
+        return False
     partly = False
     for tensor, domain in zip(inputs, domains, strict=True):
         if domain in UNTOUCHED:
@@ -137,7 +144,7 @@ def rewrite(
             continue
         if tensor.is_complex():
             if family == "needle":
-                _fill_with_needles(tensor, _PHASE * _scale(torch.view_as_real(tensor)), draws)
+                _fill_with_needles(tensor, _PHASE * scale_of(torch.view_as_real(tensor)), draws)
                 continue
             tensor = torch.view_as_real(tensor)
         one_sign = domain == "real" and family != "needle" and tensor.dim() > 0 and _has_one_sign(tensor)
@@ -165,7 +172,7 @@ def fill_with_midpoints(
         kinds = [kind for format in formats for kind in MIDPOINTS[format]]
         together = tensor.shape[-1] if tensor.shape[-1] % _SCALED_TOGETHER else _SCALED_TOGETHER
         kind_of_rows = draws.below(len(kinds), *tensor.shape[:-1], 1).to(tensor.device)
-        scale = _scale(tensor)
+        scale = scale_of(tensor)
         for number, (least, largest, step) in enumerate(kinds):
             values = draws.below(int((largest - least) / step) + 1, *tensor.shape) * step + least
             blocks = values.unflatten(-1, (-1, together))
@@ -207,6 +214,31 @@ def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) ->
         _keep_within(domain, tensor)
 
 
+def _shrink(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> None:
+    """Multiply all inputs, or one of them, by a power of 1/2."""
+    scalable = [
+        tensor
+        for tensor, domain in zip(inputs, domains, strict=True)
+        if domain not in (*UNTOUCHED, "probability") and not is_eight_bit_float(tensor.dtype)
+    ]
+    if len(scalable) > 1 and int(draws.below(2)):
+        scalable = [scalable[int(draws.below(len(scalable)))]]
+    for tensor in scalable:
+        least, most = _SMALL.get(tensor.dtype, _SMALL_OTHERS)
+        tensor.mul_(0.5 ** (least + int(draws.below(most - least + 1))))
+
+
+def moved_as_drawn(small: torch.Tensor, size: float) -> torch.Tensor:
+    """Return small inputs, moved by an ulp of fp32 at the size that the task draws them at, not at theirs.
+
+    A kernel may compute tanh as 1 - 2 / (exp(2 * x) + 1), which is off by an ulp of 1 beside 1e-6, too.
+    """
+    if not small.is_floating_point() or is_eight_bit_float(small.dtype):
+        return small
+    most = small.abs().mul_(0.5).clamp_(max=size * torch.finfo(torch.float32).eps)  # zeros stay, and signs
+    return small + most.mul_(torch.empty_like(small).bernoulli_(0.5).mul_(2).sub_(1))
+
+
 def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> None:
     """Rewrite in a wider dtype and round: torch does not compute with eight-bit floats."""
     limits, wide = torch.finfo(tensor.dtype), tensor.float()
@@ -224,8 +256,10 @@ def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws
             largest = torch.maximum(most, -least)
             value = largest * (0.5 if domain == "unit" else 3.0) + (domain != "unit")
             value = value.clamp(max=torch.finfo(values.dtype).max)
+            signs = 1 if domain != "real" or least >= 0 else 2
             for _ in range(_perturbed(values.numel(), float(draws.uniform(1)))):
-                values[tuple(int(draws.below(size)) for size in values.shape)] = value
+                sign = 1 - 2 * int(draws.below(signs))
+                values[tuple(int(draws.below(size)) for size in values.shape)] = sign * value
 
 
 def _perturbed(elements: int, chance: float) -> int:
@@ -237,7 +271,7 @@ def _perturbed(elements: int, chance: float) -> int:
 
 def _fill(tensor: torch.Tensor, family: str, draws: Draws, least: float = 1e-38) -> None:
     """Real values of the family, at the scale that `tensor` has; `least`: a denormal number."""
-    scale = _scale(tensor)
+    scale = scale_of(tensor)
     match family:
         case "zero_centred":
             draws.fill_normal(tensor).mul_(scale)
@@ -257,7 +291,7 @@ def _fill(tensor: torch.Tensor, family: str, draws: Draws, least: float = 1e-38)
             raise AssertionError(family)
 
 
-def _scale(tensor: torch.Tensor) -> float:
+def scale_of(tensor: torch.Tensor) -> float:
     wide = torch.promote_types(tensor.dtype, torch.float32)
     size = float(torch.linalg.vector_norm(tensor, dtype=wide)) / math.sqrt(max(1, tensor.numel()))
     return min(max(size, 1e-3), 1e3)

@@ -106,6 +106,7 @@ class Oracle:
         self._verifying = False
         self._long_sums = True  # until it is known
         self._columns = [columns_differ(output) for output in run(tensors)]
+        self._sizes = [families.scale_of(t.abs() if t.is_complex() else t.float()) for t in tensors]
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
         self.exporter: MemoryExporter | None = None  # on a GPU
         self._mutations: MutationTrials | None = None
@@ -294,7 +295,10 @@ class Oracle:
         if self._families[slot] == "task":
             self.reference.check_precision(reference, exact)
         self._called, self._family = (tensors, seed), self._families[slot]
-        disturbed = list(self.reference.disturbed(_disturbances_of(exact), tensors, seed))
+        moved = tensors
+        if self._family == "small":
+            moved = list(map(families.moved_as_drawn, tensors, self._sizes))
+        disturbed = list(self.reference.disturbed(_disturbances_of(exact), moved, seed))
         for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
             others = [outputs[position] for outputs in disturbed]
             columns = self._columns[position]

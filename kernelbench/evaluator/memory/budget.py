@@ -34,7 +34,7 @@ _TRAFFIC_BYTES = 6 << 30  # of N calls on a GPU: 2 ms at 3 TB/s, ten times what 
 PROCESS_BYTES = 5 << 27  # 640 MiB of a GPU: a process's context, and workspaces of cuBLAS
 _FIXED_BYTES = 1 << 30  # of the oracle: blocks of rows in float64, what it evicts the cache with
 _SEGMENT_BYTES, _SMALL_BYTES, _LARGE_BYTES = 20 << 20, 1 << 20, 10 << 20  # of torch's caching allocator
-_COMPARED = 9  # calls of a block, at most, whose outputs are all compared: of each family of inputs, and one
+_COMPARED = 10  # calls of a block, at most, whose outputs are all compared: of each family of inputs, and one
 _DRAWS = 9 / 4  # copies of a slot while it is filled: what was drawn, what that becomes, masks
 
 

@@ -132,6 +132,7 @@ CASES: dict[str, dict[str, str]] = {
         "wrong: the next block's scale": "scales.float() -> scales.float().roll(1, 1)",
     },
     "nvfp4_linear": {
+        "the global scale first": "(x @ weight.T * global_scale) -> (x * global_scale @ weight.T)",
         "wrong: nibbles in the other order":
             "x, weight = self.unpacked(packed, -> x, weight = self.unpacked((packed >> 4) | (packed << 4),",
         "wrong: without the global scale": "* global_scale -> * 1.5e-6",

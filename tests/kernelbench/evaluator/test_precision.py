@@ -236,6 +236,66 @@ def test_plain_sums_are_those_of_a_loop(dims: Sequence[int] | None) -> None:
     assert not long or error > float(((x.sum(dims) if dims else x.sum()) - exact).abs().max() / exact.max())
 
 
+NORM = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return NORM
+def get_inputs():
+    return [4 + torch.randn(SHAPE)]
+def get_init_inputs():
+    return []
+"""
+NORMS = {
+    "layer_norm": ("torch.nn.functional.layer_norm(x, (768,))", "32, 768", (1,)),
+    "group_norm": ("torch.nn.functional.group_norm(x.view(8, 16, 12, 12), 4)", "8, 2304", (2, 3)),
+    "batch_norm": (
+        "torch.nn.functional.batch_norm(x.view(4, 16, 144), None, None, training=True)",
+        "4, 2304",
+        (0, 2),
+    ),
+    "centred": ("x - x.mean(1, keepdim=True)", "32, 768", (1,)),
+    "variance": ("x.var(1)", "32, 768", (1,)),
+}
+
+
+def by_loops(name: str, x: torch.Tensor, flipped: bool) -> torch.Tensor:
+    """A norm in float32, its sums taken from one end to the other."""
+
+    def total(values: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        kept = [dim for dim in range(values.dim()) if dim not in dims]
+        terms = values.permute(*dims, *kept).flatten(0, len(dims) - 1)
+        terms = terms.flip(0) if flipped else terms
+        shape = [1 if dim in dims else size for dim, size in enumerate(values.shape)]
+        return terms.cumsum(0)[-1].reshape(shape)
+
+    dims = NORMS[name][2]
+    x = {"group_norm": lambda: x.view(8, 4, 4, 144), "batch_norm": lambda: x.view(4, 16, 144)}.get(
+        name, lambda: x
+    )()
+    count = math.prod(x.shape[dim] for dim in dims)
+    off = x - total(x, dims) / count
+    if name == "centred":
+        return off
+    squares = total(off.square(), dims)
+    if name == "variance":
+        return squares.flatten() / (count - 1)
+    found = off * (squares / count + 1e-5).rsqrt()
+    return found.view(8, 16, 12, 12) if name == "group_norm" else found
+
+
+@pytest.mark.parametrize("family", ["task", "dominated", "needle", "small"])
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_by_plain_loops_are_right(name: str, family: str, oracle_of: Callable[..., Oracle]) -> None:
+    """Around 4 the mean's error is that of every element of its row, and twenty of their ulps."""
+    forward, shape, _ = NORMS[name]
+    oracle = oracle_of(NORM.replace("NORM", forward).replace("SHAPE", shape))
+    for flipped in (False, True):
+        assert all(judged(oracle, lambda x, f=flipped: by_loops(name, x, f), family, 5))
+    wrong = lambda x: by_loops(name, x, False) * (1 + 1e-4)  # noqa: E731
+    assert name == "variance" or family != "task" or judged(oracle, wrong, family) == [False]
+
+
 def test_sums_of_one_number_are_no_loops() -> None:
     with PlainSums() as loops:
         assert float(torch.tensor(2.0).sum(-1)) == 2 and float(torch.tensor(2.0).softmax(0)) == 1
