@@ -10,15 +10,13 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kernelwright.kernelbench.evaluator.correctness import families
 from kernelwright.kernelbench.evaluator.correctness.audit import audit
-from kernelwright.kernelbench.evaluator.correctness.budget import Across, ErrorsOf, Expected, expect
-from kernelwright.kernelbench.evaluator.correctness.comparison import Comparison, compare
+from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 from kernelwright.kernelbench.evaluator.correctness.constants import (
     Constants,
     constant_inputs,
@@ -27,11 +25,9 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
     not_finite,
     partly_constant,
 )
-from kernelwright.kernelbench.evaluator.correctness.mismatch import pattern_of
+from kernelwright.kernelbench.evaluator.correctness.expected_call import ExpectedCall, OutputTraits
 from kernelwright.kernelbench.evaluator.correctness.mutations import MutationTrials
-from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
 from kernelwright.kernelbench.evaluator.correctness.row_errors import columns_differ
-from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
 from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
 from kernelwright.kernelbench.evaluator.memory import native
 from kernelwright.kernelbench.evaluator.memory.cuda import MemoryExporter
@@ -41,28 +37,14 @@ from kernelwright.kernelbench.evaluator.reference.draws import Draws
 from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
 from kernelwright.kernelbench.evaluator.reference.loading import dump, pickled, samples
 from kernelwright.kernelbench.evaluator.reference.model import Reference
-from kernelwright.kernelbench.evaluator.reference.rounded import (
-    BITS,
-    FORMATS,
-    RoundedProducts,
-    follows,
-    unlike_the_reference,
-)
+from kernelwright.kernelbench.evaluator.reference.rounded import BITS
 from kernelwright.kernelbench.evaluator.reference.slices import SLICES
 from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _SHORT_CALL_S = 0.02  # on a GPU, below which calls are also timed in a row; chosen by hand
 _FAN_IN_PROBES = 3
-_FEW_OUTPUTS = 64  # elements; below, a single disturbance may hardly move any of them, so three are taken
-_SHORT_ROW = 8  # elements; below, the same for two
-_MARGINAL = 16.0  # budgets: what is beyond by no more is held to a budget from more disturbances
-_MORE = 6  # of these
 _MOST_ALONE = 16  # weights that a candidate lacks, to be varied one by one
-_MANY_JUMPS = 0.01  # of an output's elements; more are no chance
-_AS_MANY = 2.0  # times those that jump in the reference's own precision, of discrete values, may
-_ACROSS, _ACROSS_COARSE = 12, 32  # runs that say what an output may be where it jumps, in fp32 and in less
-_ACROSS_ULPS, _ACROSS_COARSE_ULPS = 32.0, 2.0  # that inputs are moved by for that, in fp32 and in less
 
 
 class Oracle:
@@ -93,19 +75,15 @@ class Oracle:
         self.constants = Constants(tensors, constant, self.domains, run, numbers, partly)
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
         self.slots: list[list[torch.Tensor]] = []
-        self.expected: list[Expected] = []
+        self.expected: ExpectedCall | None = None
         self._families: dict[int, str] = {}  # slot -> what lies in it
         self._seeds: dict[int, int] = {}  # slot -> what that was drawn from
-        self._fan_in: list[float] = []
         self._mixed: dict[int, bool] = {}  # slot -> whether part of it has signs that the task does not draw
-        self._called: tuple[Sequence[torch.Tensor], int | None] = (), None  # what is expected is for this
-        self._family = ""  # of these inputs
-        self._shifted: dict[int, list[torch.Tensor]] = {}  # by bits: that call with rounded products
+        self._family = ""  # of the inputs of what is expected
         self._verified: list[float] = []  # by output, how far the candidate's were from the reference's
         self._unlike: list[float] = []  # by output, the share that was finite where the reference's is not
         self._verifying = False
-        self._long_sums = True  # until it is known
-        self._columns = [columns_differ(output) for output in run(tensors)]
+        columns = [columns_differ(output) for output in run(tensors)]
         self._sizes = [families.scale_of(t.abs() if t.is_complex() else t.float()) for t in tensors]
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
         self.exporter: MemoryExporter | None = None  # on a GPU
@@ -116,9 +94,9 @@ class Oracle:
         self.integers = not all(kind.is_floating_point for kind in kinds)
         self._indices = any(not kind.is_floating_point and kind not in families.MIDPOINTS for kind in kinds)
         self._stored = [kind for kind in kinds if kind in families.MIDPOINTS]  # in eight bits
-        self._coarse = self.reference.coarse()
         self.leeway = [Tolerance() for _ in outputs]  # of calls with inputs of the task's own distribution
-        self._bits = BITS.get(precision, ()) if self.reference.products else ()
+        bits = BITS.get(precision, ()) if self.reference.products else ()
+        self.traits = OutputTraits(columns, self.reference.coarse(), self.integers, bits)
 
     def _tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         return self.reference.tensors(seed, into)
@@ -142,7 +120,7 @@ class Oracle:
             "random": self.reference.random,
             "not_built": native.not_built(),
             "flops": self.reference.flops,
-            "widening": 4 if self._coarse else 2,
+            "widening": 4 if self.traits.coarse else 2,
             "slices": SLICES if self.reference.batch and not self.integers else 1,
         }
 
@@ -240,7 +218,7 @@ class Oracle:
         "varied" are the task's own but for inputs that are the same in every draw. Inputs on which the
         reference fails become the task's own.
         """
-        self._forget()
+        self.expected = None
         for slot, seed in zip(slots, seeds, strict=True):
             self._families[slot], self._mixed[slot] = family, False
             targets = self.slots[slot]
@@ -258,9 +236,9 @@ class Oracle:
             if family == "midpoints":
                 families.fill_with_midpoints(targets, self.domains, self._stored, draws)
             elif family not in ("task", "varied"):
-                if family == "dominated" and not self._fan_in:
-                    self._fan_in = self._measured_fan_in(targets, self._run(targets, seed), seed)
-                fan_in = max(self._fan_in, default=1.0)
+                if family == "dominated" and not self.traits.fan_in:
+                    self.traits.fan_in = self._measured_fan_in(targets, self._run(targets, seed), seed)
+                fan_in = max(self.traits.fan_in, default=1.0)
                 mixed = families.rewrite(targets, self.domains, family, draws, self._indices, fan_in)
                 self._mixed[slot] = mixed
             if family != "task" and not self._runs(targets, seed):
@@ -285,38 +263,21 @@ class Oracle:
 
         With `rate`, the reference's own result is held to the budget too.
         """
-        self._forget()
+        self.expected = None  # before memory is needed for what will be
         tensors = self.slots[slot]
-        if not self._fan_in:
-            self._fan_in = self._measured_fan_in(tensors, self._run(tensors, seed), seed)
-        rankings = Rankings(), Rankings()
-        watching = rankings if self.integers else ()
-        reference, exact = self.reference.both(tensors, seed, *watching)
-        if self._families[slot] == "task":
-            self.reference.check_precision(reference, exact)
-        self._called, self._family = (tensors, seed), self._families[slot]
-        moved = tensors
+        if not self.traits.fan_in:
+            self.traits.fan_in = self._measured_fan_in(tensors, self._run(tensors, seed), seed)
+        self._family, moved = self._families[slot], tensors
         if self._family == "small":
             moved = list(map(families.moved_as_drawn, tensors, self._sizes))
-        disturbed = list(self.reference.disturbed(_disturbances_of(exact), moved, seed))
-        for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
-            others = [outputs[position] for outputs in disturbed]
-            columns = self._columns[position]
-            expected = expect(e, r, others, self._fan_in[position], self._coarse, columns)
-            if not r.is_floating_point() and not r.is_complex():
-                found = (by.of(output) for by, output in zip(rankings, (r, e), strict=True))
-                expected = replace(expected, rankings=tuple(ranking for ranking in found if ranking))
-            self.expected.append(expected)
+        self.expected = call = ExpectedCall(self.reference, self.traits, tensors, seed, moved)
         if self._family == "task":
-            with_room = self._with_room_for_loops(tensors, seed)
+            self.reference.check_precision(call.reference_outputs, call.exact)
+            with_room = call.with_room_for_loops()
             self.leeway = [old.widened(e) for old, e in zip(self.leeway, with_room, strict=True)]
-        usable = self._usable(slot, seed, reference)
-        worst = max((compare(x, x.reference).error for x in self.expected if rate), default=0.0)
+        usable = self._usable(slot, seed, call.reference_outputs)
+        worst = max((compare(x, x.reference).error for x in call.budgets if rate), default=0.0)
         return {"usable": usable, "reference_error": _finite(worst)}
-
-    def _forget(self) -> None:
-        """Let go of what was expected, before memory is needed for what will be."""
-        self.expected, self._shifted = [], {}
 
     def _usable(self, slot: int, seed: int | None, outputs: Sequence[torch.Tensor]) -> bool:
         """Return True if the reference is about as defined on a slot as on the task's own draw behind it."""
@@ -366,113 +327,30 @@ class Oracle:
 
         `named`: whether to say what pattern wrong elements show.
         """
-        results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
-        if any(result.far for result in results) and self._may_jump(results):
-            self._look_across()
-            results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
-        if 1.0 < max(result.error for result in results) <= _MARGINAL:
-            self._widen()
-            results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
+        assert self.expected is not None
+        results = self.expected.compare(outputs)
         worst = max(range(len(results)), key=lambda i: results[i].error)
         detail = results[worst].detail
         if detail and len(results) > 1:
             detail = f"output {worst}: {detail}"
         few = all(result.few for result in results if result.error > 1.0)
-        if (results[worst].error <= 1.0 or few) and (lower := self._precision_of(outputs)) is not None:
-            detail = f"its errors are those of products with operands in {FORMATS[lower]}"
+        if (results[worst].error <= 1.0 or few) and (lower := self.expected.lower_precision(outputs)):
+            detail = f"its errors are those of products with operands in {lower}"
             return {"error": None, "detail": detail, "few": False, "pattern": ""}
         if self._verifying and self._family == "task":
-            for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
+            for i, (output, wanted) in enumerate(zip(outputs, self.expected.budgets, strict=True)):
                 distance = self.leeway[i].distance(output, wanted.reference)
                 self._verified[i] = max(self._verified[i], distance)
                 unlike = self.leeway[i].unlike(output, wanted.reference)
                 self._unlike[i] = max(self._unlike[i], unlike)
         wrong = named and not results[worst].error <= 1.0
-        pattern = self._pattern(worst, outputs) if wrong else ""
+        pattern = self.expected.pattern(worst, outputs) if wrong else ""
         return {"error": _finite(results[worst].error), "detail": detail, "few": few, "pattern": pattern}
 
     def begin(self) -> None:
         """Compare outputs of a new candidate from now on, which is being verified."""
         self._verified, self._verifying = [0.0] * len(self.reference.outputs), True
         self._unlike = list(self._verified)
-
-    def _widen(self) -> None:
-        """Take more disturbances into the budgets, for few may hardly move a row, and plain loops' sums."""
-        tensors, seed = self._called
-        self.expected = self._with_room_for_loops(tensors, seed)
-        for outputs in self.reference.disturbed(_MORE, tensors, seed, fresh=True):
-            for i, (old, other) in enumerate(zip(self.expected, outputs, strict=True)):
-                k, columns = self._fan_in[i], self._columns[i]
-                other = expect(old.exact, old.reference, [other], k, self._coarse, columns)
-                self.expected[i] = old.widened(other)
-
-    def _may_jump(self, results: Sequence[Comparison]) -> bool:
-        """Return True if so few elements are far off that they may be on the other side of a jump."""
-        most = [
-            max(1.0, _MANY_JUMPS * wanted.exact.numel(), _AS_MANY * wanted.own_jumps())
-            for wanted in self.expected
-        ]
-        known = any(wanted.between for wanted in self.expected)
-        return not known and all(result.far <= limit for result, limit in zip(results, most, strict=True))
-
-    def _look_across(self) -> None:
-        """See what outputs may be where they jump: what they are where inputs are moved by more."""
-        tensors, seed = self._called
-        runs, ulps = (_ACROSS_COARSE, _ACROSS_COARSE_ULPS) if self._coarse else (_ACROSS, _ACROSS_ULPS)
-        budgets = [Across(old) for old in self.expected]
-        for outputs in self.reference.disturbed(2, tensors, seed, ulps=1.0):
-            for budget, output in zip(budgets, outputs, strict=True):
-                budget.jump(output)
-        for outputs in self.reference.disturbed(runs, tensors, seed, ulps=ulps):
-            for budget, output in zip(budgets, outputs, strict=True):
-                budget.move(output)
-        self.expected = [budget.budget() for budget in budgets]
-
-    def _with_room_for_loops(self, tensors: Sequence[torch.Tensor], seed: int | None) -> list[Expected]:
-        """Budgets of these inputs; where the reference has long sums, with room for those of plain loops."""
-        if not self._long_sums:
-            return self.expected
-        with PlainSums() as loops:
-            outputs = self._run(tensors, seed)
-        self._long_sums = bool(loops.taken)
-        if not self._long_sums:
-            return self.expected
-        return [e.with_room_for(o) for e, o in zip(self.expected, outputs, strict=True)]
-
-    def _precision_of(self, outputs: Sequence[torch.Tensor]) -> int | None:
-        """Return the bits of mantissa of products' operands, by the errors of outputs; None for all."""
-        for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
-            if output.dtype is not torch.float32 or not self._bits:
-                continue
-            own = ErrorsOf(wanted, wanted.reference)
-            errors = ErrorsOf(wanted, output)
-            if not unlike_the_reference(zip(errors, own, strict=True)):
-                continue
-            for bits in self._bits:
-                rounded = ErrorsOf(wanted, self._with_rounded_products(bits)[i])
-                shift = (r - o for r, o in zip(rounded, own, strict=True))
-                if follows(zip(errors, shift, own, strict=True)):
-                    return bits
-        return None
-
-    def _pattern(self, position: int, outputs: Sequence[torch.Tensor]) -> str:
-        """Sentences on what is wrong with an output that is; "" where there is no telling."""
-
-        def products() -> str:
-            lower = self._precision_of(outputs)
-            return (
-                ""
-                if lower is None
-                else f"Its errors are those of products with operands in {FORMATS[lower]}."
-            )
-
-        return pattern_of(self.expected[position], outputs[position], products)
-
-    def _with_rounded_products(self, bits: int) -> list[torch.Tensor]:
-        if bits not in self._shifted:
-            with RoundedProducts(bits):
-                self._shifted[bits] = self._run(*self._called)
-        return self._shifted[bits]
 
     def agrees(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
         """Return True if parts of two outputs agree. See `budget.Tolerance`."""
@@ -511,7 +389,8 @@ class Oracle:
 
         if restart or self._mutations is None:
             self._mutations = MutationTrials(run, self.precision)
-        self._mutations.attempt(run, self.expected, self._families[slot], error_of)
+        assert self.expected is not None
+        self._mutations.attempt(run, self.expected.budgets, self._families[slot], error_of)
         tried = [mutation.outcome() for mutation in self._mutations.tried]
         return {"possible": self._mutations.possible, "tried": tried}
 
@@ -541,13 +420,6 @@ class Oracle:
                 changed = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
                 needed += part.numel() * part.element_size() * changed
         return needed / total if total else 0.0
-
-
-def _disturbances_of(outputs: Sequence[torch.Tensor]) -> int:
-    """Return the number of disturbances: in rows of few elements, one may hardly move any of them."""
-    if min((output.numel() for output in outputs), default=0) < _FEW_OUTPUTS:
-        return 3
-    return 2 if any(output.shape[-1] < _SHORT_ROW for output in outputs) else 1
 
 
 def _place(values: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> None:
