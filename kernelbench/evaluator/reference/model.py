@@ -10,7 +10,7 @@ import contextlib
 import functools
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ from kernelwright.kernelbench.evaluator.reference.float64 import (
     Exact,
     RecordedDraws,
     ReplayFailed,
-    is_eight_bit_float,
     remember,
     widened,
 )
@@ -47,7 +46,6 @@ from kernelwright.kernelbench.evaluator.reference.loading import (
     to_device,
     to_precision,
 )
-from kernelwright.kernelbench.evaluator.reference.matching import is_constant
 from kernelwright.kernelbench.evaluator.reference.operators import FlopCounter
 from kernelwright.kernelbench.evaluator.reference.outputs import flattened
 from kernelwright.kernelbench.evaluator.reference.rounded import RoundedProducts
@@ -60,13 +58,10 @@ from kernelwright.kernelbench.evaluator.reference.task_format import (
     filled,
     inputs_of,
 )
+from kernelwright.kernelbench.evaluator.reference.weights import is_frozen, possible_weights, vary
 from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY
 
 _MANY = 0.1  # of an output's elements, that are off so far
-_NOISE = 0.2  # of a weight's size
-_FLIPS = 1 / 16  # of the elements of a weight of both signs, whose signs change at least
-_STATISTICS = ("running_mean", "running_var")
-_LEARNED = ("weight", "bias", "gamma", "beta", "scale")  # how names of buffers end that are frozen weights
 _SOON_S = 5.0  # a call; a float64 one may take many times as long
 
 
@@ -142,22 +137,14 @@ class Reference:
         The constructor draws them at random, or calls them weights and makes all ones or zeros, as
         FrozenBatchNorm2d does.
         """
-        trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        names = [
-            name
-            for name, value in model.state_dict().items()
-            if name not in trained
-            and value.is_floating_point()
-            and value.layout is torch.strided
-            and not name.endswith(_STATISTICS)
-        ]
+        names = possible_weights(model)
         if not names:
             return names
         other = self._constructed(self.seed + 1).state_dict()
         return [
             name
             for name in names
-            if _is_frozen(name, self.drawn[name]) or not identical(other[name].cpu(), self.drawn[name])
+            if is_frozen(name, self.drawn[name]) or not identical(other[name].cpu(), self.drawn[name])
         ]
 
     def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
@@ -446,76 +433,6 @@ def _remedy(error: Exception) -> str:
     if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
         return "reduce its sizes with --set"
     return "run its Model on its get_inputs() by hand and fix the task file"
-
-
-def vary(model: nn.Module, weights: Collection[str], statistics: bool = True) -> None:
-    """Move weights off what the constructor sets, by a fifth or so, and running `statistics`.
-
-    Weights of both signs, or with zeros among them, change some signs and have no zeros afterwards; weights
-    of one sign keep it, for they may be under a logarithm. So a kernel that ignores the weights that it is
-    given, keeps what it computed from them in its constructor, or relies on how they are initialised (an
-    identity, zeros) computes something else then. Whole numbers that are not trained may be indices, and
-    stay.
-    """
-    seen: set[int] = set()
-    with torch.no_grad():
-        for name, tensor in model.state_dict(keep_vars=True).items():
-            if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
-                continue
-            if id(tensor) in seen:
-                continue
-            seen.add(id(tensor))
-            if name.endswith(_STATISTICS) and name not in weights:
-                if statistics and name.endswith("running_var"):
-                    tensor.uniform_(0.5, 1.5)
-                elif statistics:
-                    tensor.normal_(0, 0.2)
-            elif name in weights and (tensor.requires_grad or not _may_be_indices(tensor)):
-                parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-                parts.copy_(_moved(parts))
-
-
-def _moved(tensor: torch.Tensor) -> torch.Tensor:
-    """Values of about the same size, in at least float32. What is not finite stays as it is."""
-    values = tensor.detach()
-    if values.dtype.itemsize < 4:
-        values = values.float()
-    finite = values.isfinite()
-    known = values[finite]
-    if not known.numel():
-        return values
-    if bool((known > 0).all()) or bool((known < 0).all()):
-        coarse = torch.finfo(tensor.dtype).eps >= 1  # powers of two
-        moved = values * torch.empty_like(values).uniform_(*((0.4, 2.5) if coarse else (0.7, 1.3)))
-    elif not bool(known.any()):
-        moved = torch.empty_like(values).normal_(0, _NOISE)
-    else:
-        noise = _NOISE * float(known.double().square().mean().sqrt())
-        moved = values + noise * torch.randn_like(values)
-        if (
-            bool((known < 0).any())
-            and float((moved.sign() != values.sign())[finite].double().mean()) < _FLIPS / 2
-        ):
-            # Such as 1 and -1, which are further from zero than the noise.
-            flips = torch.rand_like(values) < _FLIPS
-            flips.view(-1)[torch.randint(flips.numel(), ())] = True
-            moved = torch.where(flips, -moved, moved)
-    limits = torch.finfo(tensor.dtype)
-    return torch.where(finite, moved.clamp(limits.min, limits.max), values)
-
-
-def _is_frozen(name: str, buffer: torch.Tensor) -> bool:
-    """Return True if a buffer is one number a channel, as in a new norm, and named like a weight."""
-    if not name.endswith(_LEARNED) or not buffer.numel() == max(buffer.shape, default=0) > 1:
-        return False
-    return is_constant(buffer) and float(buffer.reshape(-1)[0]) in (0.0, 1.0)
-
-
-def _may_be_indices(tensor: torch.Tensor) -> bool:
-    """Return True for different whole numbers, such as indices or bits of a mask."""
-    if is_eight_bit_float(tensor.dtype) or tensor.is_complex() or is_constant(tensor):
-        return False
-    return bool((tensor == tensor.round()).all())
 
 
 def _in_float64(model: nn.Module) -> nn.Module:

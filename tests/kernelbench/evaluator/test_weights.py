@@ -6,7 +6,7 @@ from torch import nn
 
 from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.evaluator.reference.loading import load_weights, samples
-from kernelwright.kernelbench.evaluator.reference.model import vary
+from kernelwright.kernelbench.evaluator.reference.weights import vary
 from kernelwright.kernelbench.records import Verdict
 from tests.helpers.evaluator.trial import REFERENCE, Evaluate, variant
 
