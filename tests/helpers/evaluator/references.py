@@ -74,4 +74,4 @@ def error(made: Oracle, candidate: Callable[..., torch.Tensor], seed: int | None
         if seed is not None:
             torch.manual_seed(seed)
         found = candidate(*[tensor.clone() for tensor in made.slots[0]])
-        return compare(made.expected[0], found).error
+        return compare(made.expected.budgets[0], found).error
