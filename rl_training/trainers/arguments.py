@@ -7,6 +7,7 @@ from typing import Any
 
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.rl_training.trainers.precision import autocasts
+from kernelwright.rl_training.trainers.processes import TIMEOUT_S, share_of
 from kernelwright.rl_training.trainers.settings import OnlineSettings, TrainingSettings
 
 NOT_TRACKED: Mapping[str, str] = {"report_to": "none"}
@@ -20,7 +21,8 @@ def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str
         "max_steps": settings.steps,
         "learning_rate": settings.learning_rate,
         "per_device_train_batch_size": settings.micro_batch,
-        "gradient_accumulation_steps": settings.batch // settings.micro_batch,
+        "gradient_accumulation_steps": share_of(settings.batch, settings.micro_batch),
+        "ddp_timeout": TIMEOUT_S,
         "seed": settings.seed,
         "use_cpu": settings.cpu,
         "bf16": autocasts(settings.precision),

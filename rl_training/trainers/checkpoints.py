@@ -19,6 +19,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from kernelwright.kernelbench.errors import StorageError
+from kernelwright.rl_training.trainers.processes import is_first, wait
 
 POLICY = "policy"  # the trained model, in the run's folder
 _STAGING = ".saving"
@@ -51,20 +52,16 @@ class WholeCheckpoints(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial))
-        name = f"checkpoint-{self.state.global_step}"
-        if self.args.world_size > 1:  # each process writes its part; left as transformers does it
-            super()._save_checkpoint(model, trial)
-            if self.args.should_save:
-                self.save_with(folder / name)
-            return
-        with written_whole(folder / name) as staged:
+        with written_together(folder / f"checkpoint-{self.state.global_step}") as staged:
             self._saving = True
             try:
                 super()._save_checkpoint(model, trial)
-                self.save_with(staged)
+                if self.args.should_save:
+                    self.save_with(staged)
             finally:
                 self._saving = False
-        rotate_checkpoints(str(folder), self.args.save_total_limit)
+        if self.args.should_save:
+            rotate_checkpoints(str(folder), self.args.save_total_limit)
 
     def save_with(self, checkpoint: Path) -> None:
         """Save the state of a subclass into the checkpoint; nothing by default."""
@@ -72,7 +69,7 @@ class WholeCheckpoints(Trainer):
     def save_policy(self) -> Path:
         """Write the trained model and its tokenizer into the run's folder. Raises StorageError."""
         final = Path(self.args.output_dir) / POLICY
-        with written_whole(final) as staged:
+        with written_together(final) as staged:
             self.save_model(str(staged))
         return final
 
@@ -85,6 +82,24 @@ class WholeCheckpoints(Trainer):
         super()._save(output_dir, state_dict)
         for second in Path(output_dir or self.args.output_dir).glob(f"{_SECOND}/{ADAPTER_CONFIG_NAME}"):
             shutil.rmtree(second.parent)
+
+
+@contextmanager
+def written_together(final: Path) -> Iterator[Path]:
+    """Yield the folder of `written_whole` in every process, each of which writes its part.
+
+    The first process replaces `final` when all are done. Raises StorageError there.
+    """
+    if is_first():
+        with written_whole(final) as staged:
+            wait()
+            yield staged
+            wait()
+    else:
+        wait()
+        yield final.parent / _STAGING / final.name
+        wait()
+    wait()
 
 
 @contextmanager

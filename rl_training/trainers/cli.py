@@ -17,6 +17,7 @@ from kernelwright.rl_training.trainers.options import (
     TrainOutputOptions,
     settings_in_common,
 )
+from kernelwright.rl_training.trainers.processes import is_first
 
 if TYPE_CHECKING:
     from kernelwright.results.store.database import RunDatabase
@@ -61,17 +62,21 @@ def sft(config: SftConfig) -> None:
     )
     set_seed(seed)
     require_runnable(settings)
-    policy = load_policy(model, settings.lora, of_weights(settings.precision))
-    inputs = hashes([data / "sft" / "train.parquet", *sorted(Path(model).glob("*.safetensors"))])
-    with tracked(config.output.out, "sft", settings, {"training": seed}, inputs) as run:
+    policy, out = load_policy(model, settings.lora, of_weights(settings.precision)), config.output.out
+    with ExitStack() as stack:
+        if is_first():
+            inputs = hashes([data / "sft" / "train.parquet", *sorted(Path(model).glob("*.safetensors"))])
+            stack.enter_context(tracked(out, "sft", settings, {"training": seed}, inputs))
         written = supervised.train(
             policy,
             rows,
             settings,
-            run.path,
-            [MetricsFile(run.path), ProgressPrinter()],
-            reporting(config.output.tracking, run.path),
+            out,
+            [MetricsFile(out), ProgressPrinter()],
+            reporting(config.output.tracking, out),
         )
+    if not is_first():
+        return
     reasoned = sum(bool(row.get("reasoning")) for row in rows)
     if reasoned and reasoning == "drop":
         Console(stderr=True).print(f"Reasoning was left out: {reasoned} of {len(rows)} samples have some.")
@@ -134,38 +139,37 @@ def rl(config: RlConfig) -> None:
     )
     set_seed(seed)
     require_runnable(settings)
-    model = config.policy.model
+    model, out = config.policy.model, config.output.out
     load = lambda: load_policy(model, settings.lora, of_weights(settings.precision))  # noqa: E731
-    load()  # what is wrong with it shows before an evaluator starts
-    inputs = hashes(sorted(Path(model).glob("*.safetensors")))
-    inputs |= {each.task.id: each.task.sha256 for each in tasks}
     with ExitStack() as stack:
-        run = stack.enter_context(
-            tracked(config.output.out, f"rl {algorithm.estimator}", settings, {"training": seed}, inputs)
-        )
-        evaluator = stack.enter_context(start_evaluator(cache=cache_folder(), devices=devices))
-        pool = stack.enter_context(ProfilingPool(evaluator))
-        hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
-        for known in _runs(data):
-            hacks.learn(known)
-        grader = Grader(pool, scheme, hacks=hacks)
+        environment = None
+        if is_first():
+            load()  # what is wrong with it shows before an evaluator starts
+            inputs = hashes(sorted(Path(model).glob("*.safetensors")))
+            inputs |= {each.task.id: each.task.sha256 for each in tasks}
+            method = f"rl {algorithm.estimator}"
+            stack.enter_context(tracked(out, method, settings, {"training": seed}, inputs))
+            evaluator = stack.enter_context(start_evaluator(cache=cache_folder(), devices=devices))
+            pool = stack.enter_context(ProfilingPool(evaluator))
+            hacks = stack.enter_context(HackMemory(out / "hacks.db"))
+            for known in _runs(data):
+                hacks.learn(known)
+            grader = Grader(pool, scheme, hacks=hacks)
+            by_id = {each.task.id: each for each in tasks}
+            environment = lambda: TrainingEnvironment(  # noqa: E731
+                by_id, grader, rollouts.turns, _exemplars(data, tasks), rollouts.exemplars, seed
+            )
         done = online_run.train(
             load,
-            lambda: TrainingEnvironment(
-                {each.task.id: each for each in tasks},
-                grader,
-                rollouts.turns,
-                _exemplars(data, tasks),
-                rollouts.exemplars,
-                seed,
-            ),
+            environment,
             tasks,
             settings,
-            run.path,
-            [MetricsFile(run.path), ProgressPrinter()],
-            reporting=reporting(config.output.tracking, run.path),
+            out,
+            [MetricsFile(out), ProgressPrinter()],
+            reporting=reporting(config.output.tracking, out),
         )
-    _tell(config.output, done.policy, done.steps, done.settled)
+    if is_first():
+        _tell(config.output, done.policy, done.steps, done.settled)
 
 
 def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...]:

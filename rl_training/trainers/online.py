@@ -9,33 +9,28 @@ All replies of a turn are submitted before the first verdict is awaited: the poo
 at a time and times one after the other.
 """
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from trl import GRPOConfig, GRPOTrainer
 
-from kernelwright.agent.llm.model import Message
-from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.rl_training import trajectory
 from kernelwright.rl_training.environment.completions import graded_text
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
-from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.exemplars import ExemplarStore
 from kernelwright.rl_training.rewards.remeasure import BestSoFar
 from kernelwright.rl_training.rewards.smoothing import Running
 from kernelwright.rl_training.trainers.advantages import Credited, advantages
 from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
+from kernelwright.rl_training.trainers.processes import from_first
 from kernelwright.rl_training.trainers.settings import OnlineSettings
+from kernelwright.rl_training.trainers.shared_rollouts import SampledReply, SharedRollouts
 from kernelwright.rl_training.trajectory import Trajectory, Turn
-
-
-class RewardFailed(KernelwrightError):  # noqa: N818 - what happened
-    """A defect of the environment or a reward; failures of the evaluator are outcomes instead."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,8 @@ class _Sampled:
 class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
     """Trainer of online RL.
 
-    `rows`: a `datasets.Dataset` with `prompt`, `task` and `draw`, in the order of training.
+    `rows`: a `datasets.Dataset` with `prompt`, `task` and `draw`, in the order of training; `environment`: in
+    the first process, None in the others.
     """
 
     def __init__(
@@ -70,7 +66,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         model: Any,
         tokenizer: Any,
         rows: Any,
-        environment: TrainingEnvironment,
+        environment: TrainingEnvironment | None,
         settings: OnlineSettings,
         args: GRPOConfig,
         callbacks: Sequence[Any] = (),
@@ -112,11 +108,16 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         """
         teaches = inputs["completion_mask"].any(-1)
         if not teaches.any():
-            return torch.zeros((), device=teaches.device, requires_grad=True)
-        share = teaches.sum() / inputs["teaching"] * self.current_gradient_accumulation_steps
+            if inputs["teaching"] == 0 or self.accelerator.num_processes == 1:
+                return torch.zeros((), device=teaches.device, requires_grad=True)
+            teaches[:1] = True  # others wait for the gradient, which is 0 for a masked reply
+            inputs = {**inputs, "completion_mask": inputs["completion_mask"] * 0}
+        learned = inputs["completion_mask"].any(-1).sum()
+        share = learned / inputs["teaching"] * self.current_gradient_accumulation_steps
         kept = {name: _of(held, teaches) for name, held in inputs.items()}
         kept["num_items_in_batch"] = inputs["num_items_in_batch"] * share  # of the whole batch already
-        loss: torch.Tensor = super()._compute_loss(model, kept)
+        with _gathering_uneven(self.accelerator):
+            loss: torch.Tensor = super()._compute_loss(model, kept)
         return loss * share
 
     def _advantages(self, device: torch.device) -> torch.Tensor:
@@ -145,31 +146,27 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
 
     def _rolled_out(self, prompts: Sequence[Any], _: Any) -> dict[str, Any]:
         """Run the rollouts, as TRL's rollout function: a row per prompt, which is a turn."""
-        turns = self.environment.turns
-        starts = range(0, len(prompts), turns)
-        rollouts = [self.environment.rollout(self._rows[i]["task"], self._rows[i]["draw"]) for i in starts]
+        turns = self.settings.turns
+        rows = self._rows[::turns]
+        rollouts = SharedRollouts(self.environment, [(row["task"], row["draw"]) for row in rows])
         first_of_group = self.accelerator.process_index * len(prompts)
         greedy = [
             self.settings.estimator == "remax" and (first_of_group + i) % self.num_generations == 0
-            for i in starts
+            for i in range(0, len(prompts), turns)
         ]
-        generated: list[list[_Generated]] = [[] for _ in rollouts]
+        generated: list[list[_Generated]] = [[] for _ in rows]
         for _ in range(turns):
-            going = [i for i, rollout in enumerate(rollouts) if not rollout.ended]
-            if going:
-                self._take_turn(
-                    [rollouts[i] for i in going], [greedy[i] for i in going], [generated[i] for i in going]
-                )
-        trajectories = [rollout.trajectory() for rollout in rollouts]
+            self._take_turn(rollouts, greedy, generated)
+        rewards, measured = from_first(lambda: self._keep(rollouts.trajectories()))
+        # Only now: all replies of a step are held against one scale, or equal ones would be paid unequally.
+        self.running = self.running.having_seen([reward for earned in rewards for reward in earned])
         self._sampled = [
             sample
-            for made, ids, is_greedy in zip(trajectories, generated, greedy, strict=True)
-            for sample in self._samples(made, ids, is_greedy)
+            for earned, ids, is_greedy in zip(rewards[rollouts.own], generated, greedy, strict=True)
+            for sample in self._samples(earned, ids, is_greedy)
         ]
-        # Only now: all replies of a step are held against one scale, or equal ones would be paid unequally.
-        earned = gather_object([reward for made in trajectories for reward in made.rewards])
-        self.running = self.running.having_seen(earned)
-        self._keep(trajectories)
+        for metric, value in measured.items():
+            self._metrics["train"][metric].append(value)
         given = [sample.generated for sample in self._sampled]
         return {
             "prompt_ids": [each.prompt for each in given],
@@ -179,29 +176,19 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         }
 
     def _take_turn(
-        self,
-        rollouts: Sequence[Rollout],
-        greedy: Sequence[bool],
-        generated: Sequence[list[_Generated]],
+        self, rollouts: SharedRollouts, greedy: Sequence[bool], generated: Sequence[list[_Generated]]
     ) -> None:
-        asked = [[_plain(message) for message in rollout.messages] for rollout in rollouts]
-        prompts, _, _ = self._tokenize_prompts(asked)
-        made = self._completed(prompts, greedy)
-        replies = self._tokenizer.batch_decode([each.completion for each in made], skip_special_tokens=True)
-        graded = [graded_text(self._tokenizer, each.prompt, each.completion) for each in made]
-        try:
-            pending = [rollout.begin(text) for rollout, text in zip(rollouts, graded, strict=True)]
-            for rollout, submitted, reply in zip(rollouts, pending, replies, strict=True):
-                rollout.finish(submitted, reply)
-        except KernelwrightError:
-            raise
-        except Exception as error:
-            raise RewardFailed(
-                f"a reward raised {type(error).__name__}: {error}",
-                "fix it, and give the same command again to resume from the last checkpoint",
-            ) from error
-        for known, each in zip(generated, made, strict=True):
-            known.append(each)
+        asked = rollouts.prompts()
+        going = [i for i, messages in enumerate(asked) if messages is not None]
+        replies: list[SampledReply | None] = [None] * len(asked)
+        if going:
+            prompts, _, _ = self._tokenize_prompts([asked[i] for i in going])
+            made = self._completed(prompts, [greedy[i] for i in going])
+            texts = self._tokenizer.batch_decode([e.completion for e in made], skip_special_tokens=True)
+            for i, each, text in zip(going, made, texts, strict=True):
+                generated[i].append(each)
+                replies[i] = SampledReply(text, graded_text(self._tokenizer, each.prompt, each.completion))
+        rollouts.answer(replies)
 
     def _completed(self, prompts: Sequence[Sequence[int]], greedy: Sequence[bool]) -> list[_Generated]:
         found: dict[int, _Generated] = {}
@@ -226,31 +213,39 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
             }
         return [found[i] for i in range(len(prompts))]
 
-    def _samples(self, made: Trajectory, generated: Sequence[_Generated], greedy: bool) -> list[_Sampled]:
+    def _samples(
+        self, rewards: Sequence[float | None], generated: Sequence[_Generated], greedy: bool
+    ) -> list[_Sampled]:
         """Return a sample per turn; if it ended early, copies of its last one that teach nothing."""
-        rewards: Sequence[float | None] = made.rewards
         if self.settings.smooth:
             rewards = self.running.smoothed(rewards)
-        returns = self.environment.grader.scheme.returns(rewards)
+        returns = self.settings.reward.returns(rewards)
         samples = [
             _Sampled(each, Credited(value, 0, turn, greedy))
             for turn, (value, each) in enumerate(zip(returns, generated, strict=True))
         ]
-        for turn in range(len(samples), self.environment.turns):
+        for turn in range(len(samples), self.settings.turns):
             samples.append(_Sampled(generated[-1], Credited(None, 0, turn, greedy)))
         return samples
 
-    def _keep(self, trajectories: Sequence[Trajectory]) -> None:
-        """Record trajectories: in the run's folder, a file per step; as exemplars; and as metrics."""
+    def _keep(
+        self, trajectories: Sequence[Trajectory]
+    ) -> tuple[list[Sequence[float | None]], dict[str, float]]:
+        """Record trajectories, in the first process: in the run's folder, a file per step; as exemplars.
+
+        Returns the rewards of each, and the step's metrics.
+        """
+        assert self.environment is not None
         for made in trajectories:
             for turn in made.turns:
                 self.environment.exemplars.see(self.environment.tasks[made.task], turn)
-        name = f"step-{self.state.global_step + 1:06}-{self.accelerator.process_index}.jsonl"
+        name = f"step-{self.state.global_step + 1:06}-0.jsonl"
         trajectory.write(Path(self.args.output_dir) / "trajectories" / name, trajectories)
-        for metric, value in figures([turn for made in trajectories for turn in made.turns]).items():
-            self._metrics["train"][metric].append(value)
+        turns = [turn for made in trajectories for turn in made.turns]
+        return [made.rewards for made in trajectories], figures(turns)
 
     def save_with(self, checkpoint: Path) -> None:
+        assert self.environment is not None
         self.running.save(checkpoint / "running.json")
         self.environment.grader.best.save(checkpoint / "best.json")
         self.environment.exemplars.save(checkpoint / "exemplars.json")
@@ -258,6 +253,8 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
     def load_from(self, checkpoint: Path) -> None:
         """Restore the state of rewards and prompts. Raises StorageError."""
         self.running = Running.load(checkpoint / "running.json")
+        if self.environment is None:
+            return
         self.environment.grader.best = BestSoFar.load(checkpoint / "best.json")
         self.environment.exemplars = ExemplarStore.load(checkpoint / "exemplars.json")
 
@@ -292,10 +289,24 @@ def _credited(
     return list(credited)
 
 
+@contextlib.contextmanager
+def _gathering_uneven(accelerator: Any) -> Iterator[None]:
+    """Gather tensors of different lengths, as metrics of replies are; NaN in place of what is missing."""
+    gather = accelerator.gather
+
+    def padded(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.ndim:
+            tensor = accelerator.pad_across_processes(tensor, pad_index=math.nan)
+        gathered: torch.Tensor = gather(tensor)
+        return gathered
+
+    accelerator.gather = padded
+    try:
+        yield
+    finally:
+        del accelerator.gather
+
+
 def _of(held: Any, rows: torch.Tensor) -> Any:
     """Select rows of tensors with a row for each reply; return anything else unchanged."""
     return held[rows] if isinstance(held, torch.Tensor) and held.ndim else held
-
-
-def _plain(message: Message) -> dict[str, str]:
-    return {"role": message.role, "content": message.content}

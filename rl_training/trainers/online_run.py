@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from kernelwright.rl_training.trainers.collapse import Collapsed, CollapseGuard,
 from kernelwright.rl_training.trainers.guards import StopAtNaN
 from kernelwright.rl_training.trainers.online import OnlineTrainer
 from kernelwright.rl_training.trainers.policy import Policy, keep_base
+from kernelwright.rl_training.trainers.processes import from_first, is_first
 from kernelwright.rl_training.trainers.settings import OnlineSettings
 
 _log = logging.getLogger(__name__)
@@ -40,7 +42,7 @@ class Finished:
 
 def train(
     load: Callable[[], Policy],
-    environment: Callable[[], TrainingEnvironment],
+    environment: Callable[[], TrainingEnvironment] | None,
     tasks: Sequence[TaskData],
     settings: OnlineSettings,
     out: Path,
@@ -50,6 +52,7 @@ def train(
 ) -> Finished:
     """Train and write the policy, resuming from the last checkpoint in `out`.
 
+    `environment`: in the first process; None in the others, which `torchrun` started beside it.
     After a collapse it resumes from the last checkpoint before that, with half the learning rate, `restores`
     times; if it collapses again, the policy of that checkpoint is written. Raises UsageError, Collapsed,
     Diverged, StorageError.
@@ -63,18 +66,20 @@ def train(
         watching = [StopAtNaN(), guard, _Slower(_LESS**attempt), *callbacks]
         arrange = _arguments(settings, arguments(settings, out, reporting), limits)
         policy = load()
-        keep_base(policy.model, out)
+        if is_first():
+            keep_base(policy.model, out)
+        held = environment() if environment is not None else None
         trainer = OnlineTrainer(
-            policy.model, policy.tokenizer, rows(tasks, settings), environment(), settings, arrange, watching
+            policy.model, policy.tokenizer, rows(tasks, settings), held, settings, arrange, watching
         )
         trainer.remove_callback(PrinterCallback)
-        begun = last_good(out)
+        begun = from_first(lambda: last_good(out))
         if begun is not None:
             trainer.load_from(begun)
         try:
             trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
         except Collapsed as collapse:
-            kept = restored(out, collapse.healthy)
+            kept = from_first(partial(restored, out, collapse.healthy))
             if attempt == settings.restores:
                 raise _with_policy(collapse, trainer, kept) from None
             _log.warning("%s; resuming from %s", collapse.message, kept.name if kept else "the start")

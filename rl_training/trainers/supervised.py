@@ -17,6 +17,7 @@ from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments
 from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints, last_good
 from kernelwright.rl_training.trainers.guards import StopAtNaN
 from kernelwright.rl_training.trainers.policy import Policy, keep_base
+from kernelwright.rl_training.trainers.processes import from_first, is_first
 from kernelwright.rl_training.trainers.settings import Reasoning, SftSettings
 
 
@@ -39,7 +40,8 @@ def train(
     kept = _short_enough(
         policy, conversations(policy.tokenizer, rows, settings.reasoning), settings.max_length
     )
-    keep_base(policy.model, out)
+    if is_first():
+        keep_base(policy.model, out)
     config = SFTConfig(
         **arguments(settings, out, reporting),
         completion_only_loss=True,
@@ -56,7 +58,7 @@ def train(
         callbacks=[StopAtNaN(), *callbacks],
     )
     trainer.remove_callback(PrinterCallback)
-    begun = last_good(out)
+    begun = from_first(lambda: last_good(out))
     trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
     return trainer.save_policy()
 
