@@ -24,10 +24,18 @@ from pydantic import Field, NonNegativeFloat, ValidationError, field_validator
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.functions import is_function
 from kernelwright.rl_training.outcome import DECOY_SHARE
 from kernelwright.rl_training.rewards.returns import discounted
 from kernelwright.rl_training.rewards.reward_input import RewardInput
-from kernelwright.rl_training.rewards.terms import Correct, CoverageTerm, Milestones, SpeedupTerm, Term
+from kernelwright.rl_training.rewards.terms import (
+    Correct,
+    CoverageTerm,
+    Custom,
+    Milestones,
+    SpeedupTerm,
+    Term,
+)
 from kernelwright.rl_training.trajectory import RewardTerm
 
 
@@ -94,14 +102,19 @@ SCHEMES: Mapping[str, Scheme] = {
 
 
 def scheme_of(name: str) -> Scheme:
-    """Return one of SCHEMES, or the scheme in a .toml or .json file. Raises UsageError."""
+    """Return one of SCHEMES, the scheme in a .toml or .json file, or that of a function alone.
+
+    Such a function, `my.py:reward`, takes a `RewardInput` and returns a number. Raises UsageError.
+    """
     if name in SCHEMES:
         return SCHEMES[name]
+    if is_function(name):
+        return Scheme(terms=(Custom(function=name),))
     path = Path(name)
     if path.suffix not in (".toml", ".json"):
         raise UsageError(
             f"unknown reward scheme '{name}'",
-            f"use one of {', '.join(SCHEMES)}, or a .toml or .json file",
+            f"use one of {', '.join(SCHEMES)}, a .toml or .json file, or a function as FILE.py:NAME",
         )
     try:
         text = path.read_text(encoding="utf-8")

@@ -9,14 +9,17 @@
 | deviation | -error, in units of the error budget, where right | CUDA-L2, arXiv:2512.02551 |
 | length | -thousands of characters where right | CUDA-L2 |
 | progress | log of the gain over the best turn before | MRT, arXiv:2503.07572, with measured progress |
+| custom | what a function of the user's says | |
 """
 
 import math
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 
 from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.functions import function_of, hash_of
 from kernelwright.rl_training.outcome import Baseline
 from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.trajectory import RewardTerm
@@ -111,7 +114,34 @@ class Progress(_Term):
         return self._is(max(0.0, math.log(gain)) if gain > 0 else 0.0, gain=gain)
 
 
+class Custom(_Term):
+    """Term of the user's: a function of a `RewardInput` that returns a number, or a `RewardTerm`.
+
+    It is called for wrong candidates, too: `seen.right` says which those are.
+    """
+
+    term: Literal["custom"] = "custom"
+    function: str  # "my.py:reward", or "package.module:reward"
+    sha256: str = ""  # of the file that defines it
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_it_is(cls, given: Any) -> Any:
+        """Record the file's content: a resumed training is to have the same function."""
+        named = isinstance(given, Mapping) and isinstance(given.get("function"), str)
+        return {"sha256": hash_of(given["function"]), **given} if named else given
+
+    def __call__(self, seen: RewardInput) -> RewardTerm:
+        found = function_of(self.function)(seen)
+        if isinstance(found, RewardTerm):
+            return found.model_copy(update={"value": self.weight * found.value})
+        value = float(found)
+        if not math.isfinite(value):
+            raise ValueError(f"{self.function} gave {value}")
+        return self._is(value)
+
+
 Term = Annotated[
-    Correct | SpeedupTerm | Milestones | CoverageTerm | Deviation | Length | Progress,
+    Correct | SpeedupTerm | Milestones | CoverageTerm | Deviation | Length | Progress | Custom,
     Field(discriminator="term"),
 ]

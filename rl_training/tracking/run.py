@@ -57,7 +57,7 @@ def tracked(
     with RunFolder.hold(path) as folder:
         if holds_training(path):
             began = read_manifest(path)
-            _require_same(path, began, now)
+            _require_same(path, began, now, _defaults(config))
         elif any(not found.name.startswith(".") for found in path.iterdir()):
             raise UsageError(f"{path} is not empty and holds no training", "use another --out")
         else:
@@ -101,14 +101,20 @@ def _manifest(
     )
 
 
-def _require_same(path: Path, began: Manifest, now: Manifest) -> None:
+def _defaults(config: Record) -> dict[str, JsonValue]:
+    """Return what a setting was before it could be set."""
+    fields = type(config).model_fields.items()
+    return {name: field.default for name, field in fields if isinstance(field.default, int | float | str)}
+
+
+def _require_same(path: Path, began: Manifest, now: Manifest, defaults: Mapping[str, JsonValue]) -> None:
     if began.method != now.method:
         raise UsageError(
             f"{path} is a training by {began.method}, not by {now.method}",
             "use the same method, or another --out",
         )
     for what, before, after in (
-        ("settings", began.config, now.config),
+        ("settings", {**defaults, **began.config}, now.config),
         ("seeds", began.seeds, now.seeds),
     ):
         if differing := _differences(before, after):

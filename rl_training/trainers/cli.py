@@ -120,6 +120,8 @@ def rl(config: RlConfig) -> None:
         OnlineSettings,
         **settings_in_common(config.policy, updates),
         estimator=algorithm.estimator,
+        best_of=algorithm.best_of,
+        mask_truncated=algorithm.mask_truncated,
         loss=algorithm.loss,
         reward=scheme,
         smooth=algorithm.smooth,

@@ -48,10 +48,11 @@ class _Sampled:
 
     generated: _Generated
     credited: Credited
+    masked: bool  # though it has a credit, which is part of its group's mean
 
     @property
     def teaches(self) -> bool:
-        return self.credited.value is not None and not self.credited.greedy
+        return self.credited.value is not None and not self.credited.greedy and not self.masked
 
 
 class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
@@ -108,7 +109,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         """
         teaches = inputs["completion_mask"].any(-1)
         if not teaches.any():
-            if inputs["teaching"] == 0 or self.accelerator.num_processes == 1:
+            if self.accelerator.num_processes == 1 or inputs["teaching"] == 0:
                 return torch.zeros((), device=teaches.device, requires_grad=True)
             teaches[:1] = True  # others wait for the gradient, which is 0 for a masked reply
             inputs = {**inputs, "completion_mask": inputs["completion_mask"] * 0}
@@ -141,8 +142,8 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
             for row, (value, turn, greedy) in enumerate(everywhere)
         ]
         first = self.accelerator.process_index * len(self._sampled)
-        own = advantages(turns, self.settings.estimator)[first : first + len(self._sampled)]
-        return torch.tensor(own, device=device)
+        found = advantages(turns, self.settings.estimator, self.settings.best_of)
+        return torch.tensor(found[first : first + len(self._sampled)], device=device)
 
     def _rolled_out(self, prompts: Sequence[Any], _: Any) -> dict[str, Any]:
         """Run the rollouts, as TRL's rollout function: a row per prompt, which is a turn."""
@@ -221,12 +222,18 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
             rewards = self.running.smoothed(rewards)
         returns = self.settings.reward.returns(rewards)
         samples = [
-            _Sampled(each, Credited(value, 0, turn, greedy))
+            _Sampled(each, Credited(value, 0, turn, greedy), self._is_masked(each))
             for turn, (value, each) in enumerate(zip(returns, generated, strict=True))
         ]
         for turn in range(len(samples), self.settings.turns):
-            samples.append(_Sampled(generated[-1], Credited(None, 0, turn, greedy)))
+            samples.append(_Sampled(generated[-1], Credited(None, 0, turn, greedy), masked=True))
         return samples
+
+    def _is_masked(self, reply: _Generated) -> bool:
+        """Return True for a reply that was cut off, where those are not learned from (DAPO)."""
+        if not self.settings.mask_truncated or len(reply.completion) < self.settings.max_completion:
+            return False
+        return reply.completion[-1] != self._tokenizer.eos_token_id
 
     def _keep(
         self, trajectories: Sequence[Trajectory]

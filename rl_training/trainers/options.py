@@ -20,7 +20,11 @@ MaxLength = Annotated[
     int, Field(ge=1), typer.Option(help="Tokens of a prompt with its reply; longer ones are left out.")
 ]
 Reward = Annotated[
-    str, typer.Option(metavar="SCHEME", help="Reward scheme: a name, or a .toml or .json file.")
+    str,
+    typer.Option(
+        metavar="SCHEME",
+        help="Reward scheme: a name, a .toml or .json file, or a function as FILE.py:NAME.",
+    ),
 ]
 Sources = Annotated[
     tuple[str, ...],
@@ -140,13 +144,25 @@ class AlgorithmOptions(Section):
     """Advantages, rewards and the loss."""
 
     estimator: Annotated[
-        Literal["grpo", "dr_grpo", "rloo", "remax"], typer.Option(help="Estimator of advantages.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Estimator of advantages: grpo, dr_grpo, rloo, remax, reinforce_plus_plus, "
+            "reinforce_plus_plus_baseline, max_at_k, or a function as FILE.py:NAME.",
+        ),
     ] = "dr_grpo"
+    best_of: Annotated[
+        int, Field(ge=1), typer.Option("--k", help="Replies of which max_at_k takes the best.")
+    ] = 4
     loss: Annotated[
         Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "gspo"],
         typer.Option(help="Loss, as TRL names it."),
     ] = "dr_grpo"
     reward: Reward = "log-speedup"
+    mask_truncated: Annotated[
+        bool,
+        typer.Option("--mask-truncated", help="Learn nothing from replies that reach --max-completion."),
+    ] = False
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Normalize by all rewards before, clipped (CUDA-L1).")
     ] = False

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.functions import hash_of, is_function
 from kernelwright.rl_training.rewards.scheme import SCHEMES, Scheme
-from kernelwright.rl_training.trainers.advantages import Estimator
+from kernelwright.rl_training.trainers.advantages import ESTIMATORS
 from kernelwright.rl_training.trainers.policy import LoraSettings
 from kernelwright.rl_training.trainers.precision import Precision, require_learnable
 
@@ -63,7 +64,10 @@ class SftSettings(TrainingSettings):
 class OnlineSettings(TrainingSettings):
     """Settings of online RL. `group`: samples of one prompt, all turns counted; a multiple of `turns`."""
 
-    estimator: Estimator = "dr_grpo"
+    estimator: str = "dr_grpo"  # one of ESTIMATORS, or a function of the user's
+    estimator_sha256: str = ""  # of the file that defines it
+    best_of: int = Field(default=4, gt=0)  # k of max_at_k
+    mask_truncated: bool = False  # replies that reach `max_completion` are not learned from
     loss: Loss = "dr_grpo"
     group: int = Field(default=8, gt=1)
     turns: int = Field(default=1, gt=0)
@@ -83,8 +87,8 @@ class OnlineSettings(TrainingSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _clips(cls, given: Any) -> Any:
-        """Fill in the clip bounds of the loss, so that a manifest contains them."""
+    def _whole(cls, given: Any) -> Any:
+        """Fill in the clip bounds of the loss, and the hash of a user's file: a manifest contains them."""
         if not isinstance(given, Mapping):
             return given
         found, loss = dict(given), given.get("loss", cls.model_fields["loss"].default)
@@ -93,7 +97,19 @@ class OnlineSettings(TrainingSettings):
                 found[name] = usual
             elif usual is None:
                 raise ValueError(f"{name.replace('_', ' ')}: {loss} has no such bound; leave it out")
+        estimator = found.get("estimator")
+        if isinstance(estimator, str) and is_function(estimator) and not found.get("estimator_sha256"):
+            found["estimator_sha256"] = hash_of(estimator)
         return found
+
+    @field_validator("estimator")
+    @classmethod
+    def _known_estimator(cls, name: str) -> str:
+        if name not in ESTIMATORS and not is_function(name):
+            raise ValueError(
+                f"unknown estimator '{name}'; use one of {', '.join(ESTIMATORS)}, or FILE.py:NAME"
+            )
+        return name
 
     @model_validator(mode="after")
     def _groups(self) -> "OnlineSettings":
@@ -101,6 +117,11 @@ class OnlineSettings(TrainingSettings):
             raise ValueError(f"a group of {self.group} is not a multiple of {self.turns} turns")
         if self.batch % self.group:
             raise ValueError(f"a batch of {self.batch} is not a multiple of groups of {self.group}")
+        if self.estimator == "max_at_k" and self.group // self.turns <= self.best_of:
+            raise ValueError(
+                f"max_at_k takes the best of {self.best_of}, and needs a group of more than "
+                f"{self.best_of * self.turns}"
+            )
         if self.estimator == "remax" and self.group // self.turns < 2:
             raise ValueError("remax needs a greedy trajectory and at least one more in a group")
         if self.estimator == "remax" and self.vllm != "none":

@@ -22,16 +22,13 @@ pytest.importorskip("trl")
 import torch
 from pydantic import ValidationError
 
-from kernelwright.kernelbench.records import Verdict
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
-from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.trainers import online_run
 from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments
 from kernelwright.rl_training.trainers.collapse import HealthLimits
 from kernelwright.rl_training.trainers.online import OnlineTrainer, _Generated
 from kernelwright.rl_training.trainers.policy import load_policy
-from kernelwright.rl_training.trajectory import Trajectory, Turn
 from tests.helpers.rl_training.reading_pool import TASKS, settings
 
 pytestmark = pytest.mark.training
@@ -212,18 +209,24 @@ def test_what_teaches_is_what_has_a_return_and_was_sampled(model: Path, tmp_path
     ids = [_Generated([1], [2], None), _Generated([1, 2], [3], None)]
 
     def samples(*rewards: float | None, greedy: bool = False) -> list[bool]:
-        turns = [
-            Turn(messages=(), reply="", candidate="", source="", reward=reward,
-                 outcome=Outcome(verdict=Verdict.correct)) for reward in rewards
-        ]  # fmt: skip
-        whole = Trajectory(task="t", task_sha256="", origin="", turns=tuple(turns), ended="")
-        return [sample.teaches for sample in trainer._samples(whole, ids[: len(turns)], greedy)]
+        return [sample.teaches for sample in trainer._samples(rewards, ids[: len(rewards)], greedy)]
 
     assert samples(1.0, 0.0) == [True, True]
     assert samples(1.0, 0.0, greedy=True) == [False, False]
     assert samples(1.0, None) == [False, False]  # the return of the first is not known without the second
     assert samples(None, 1.0) == [False, True]
     assert samples(1.0) == [True, False]  # and its copy
+
+
+def test_replies_that_are_cut_off_teach_nothing_where_that_is_asked_for(model: Path, tmp_path: Path) -> None:
+    """They have their credit, though: it is part of the group's mean."""
+    for masks in (False, True):
+        trainer = made(model, tmp_path, max_completion=3, mask_truncated=masks)
+        end = trainer._tokenizer.eos_token_id
+        for completion, cut_off in (([5, 6, 7], True), ([5, 6, end], False), ([5, end], False)):
+            (sample,) = trainer._samples([1.5], [_Generated([1], completion, None)], False)
+            assert sample.credited.value == 1.5
+            assert sample.teaches == (not (masks and cut_off))
 
 
 def test_bounds_are_those_of_the_loss(model: Path) -> None:

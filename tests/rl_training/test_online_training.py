@@ -21,10 +21,10 @@ from transformers import TrainerCallback, TrainerState
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.trainers import online
 from kernelwright.rl_training.trainers.collapse import Collapsed, HealthLimits
-from kernelwright.rl_training.trainers.online import RewardFailed
 from kernelwright.rl_training.trainers.online_run import train
 from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.settings import OnlineSettings
+from kernelwright.rl_training.trainers.shared_rollouts import RewardFailed
 from tests.helpers.rl_training.reading_pool import TASKS, Paying, ReadingPool, run, settings
 
 pytestmark = pytest.mark.training

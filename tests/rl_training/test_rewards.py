@@ -228,3 +228,15 @@ def test_a_return_that_lacks_a_later_reward_is_not_known() -> None:
 def test_a_scheme_s_returns_are_discounted_by_its_gamma() -> None:
     assert Scheme(terms=(Correct(),)).returns([0.0, 1.0]) == [0.4, 1.0]  # Kevin's
     assert Scheme(terms=(Correct(),), gamma=1.0).returns([0.5, 1.0]) == [1.5, 1.0]
+
+
+def test_a_reward_may_be_a_function_of_the_user_s(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def reward(seen):\n    return 2.0 if seen.right else -0.5\n")
+    scheme = scheme_of(f"{file}:reward")
+    assert scheme.baselines == ("eager",)
+    (term,) = scheme.model_dump()["terms"]
+    assert len(term["sha256"]) == 64  # so that a resumed training has the same one
+    assert scheme(right(1.5)).value == 2.0 and scheme(wrong()).value == -0.5
+    with pytest.raises(UsageError, match="does not exist"):
+        scheme_of(f"{tmp_path / 'other.py'}:reward")
