@@ -99,7 +99,7 @@ def _new(config: RunConfig, out: Path, command: str) -> Iterator[Begun]:
             folder.database,
             settings=config.record(),
             target=evaluator.target,
-            environment=evaluator.sessions.environment,
+            environment=evaluator.environment,
             command=command,
             tasks=tasks,
         ) as database,
@@ -116,7 +116,7 @@ def _resumed(config: RunConfig, path: Path) -> Iterator[Begun]:
         config.check()
         pending = any(entry.state is TaskState.pending for entry in database.tasks())
         found = _preflight(config, database.llm_calls()) if pending else None
-        with config.evaluation.evaluator() as evaluator:
+        with config.evaluation.evaluator(database.run.target) as evaluator:
             database.record_settings(config.record())
             yield folder, database, evaluator, config, found
 

@@ -43,7 +43,9 @@ from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, LocalEvalua
 from kernelwright.kernelbench.languages import GPU_LANGUAGES, WRITTEN
 from kernelwright.kernelbench.machine import cache_folder, compiler
 from kernelwright.kernelbench.options import Section, given
-from kernelwright.kernelbench.records import Language, Precision, Task
+from kernelwright.kernelbench.records import Language, Precision, Target, Task
+from kernelwright.kernelbench.remote.evaluator import connect
+from kernelwright.kernelbench.remote.options import Servers, ServerToken, read_token, servers_target
 from kernelwright.kernelbench.without_gpu import start_evaluator
 from kernelwright.profiling.selection import Selection, stored
 from kernelwright.results.archives.kernelbench_runs import AUDIT
@@ -229,6 +231,8 @@ class EvaluationOptions(Section):
     profilers: Annotated[
         Profilers, typer.Option(help="Profilers: quick, all (Nsight Compute before advice) or none.")
     ] = "all"
+    servers: Servers = ()
+    server_token: ServerToken = None
     device: str = "cpu"  # the first of several
     devices: tuple[str, ...] = ()  # where there are several
     chips: tuple[str, ...] = ()  # to build GPU kernels for that are not timed, for there is no GPU
@@ -244,16 +248,25 @@ class EvaluationOptions(Section):
         return "cuda:0" if self.chips else self.device
 
     def resolved(self) -> Self:
-        """Fill in all that depends on this machine. Raises UsageError."""
-        devices, chips = with_or_without_gpu(self.target)
+        """Fill in all that depends on this machine, or on the servers. Raises UsageError."""
+        devices, chips = self._on_servers() if self.servers else with_or_without_gpu(self.target)
         several = devices if len(devices) > 1 else ()
         found = self.model_copy(update={"device": devices[0], "devices": several, "chips": chips})
         baselines, _ = found._protocol()
         return found.model_copy(update={"baselines": list(baselines)})
 
-    def evaluator(self) -> LocalEvaluator:
-        """Start an evaluator with these options. Raises UsageError."""
+    def evaluator(self, recorded: Target | None = None) -> LocalEvaluator:
+        """Start an evaluator with these options, or reach for its servers.
+
+        `recorded`: what a run that goes on was measured on. Raises UsageError, also where servers are on
+        another machine than that.
+        """
         _, protocol = self._protocol()
+        if self.servers:
+            token = read_token(self.server_token)
+            return connect(
+                self.servers, token, cache=cache_folder(), effort=protocol.effort, recorded=recorded
+            )
         return start_evaluator(
             cache=cache_folder(),
             protocol=protocol,
@@ -262,10 +275,26 @@ class EvaluationOptions(Section):
             chips=self.chips,
         )
 
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of these options. Raises UsageError."""
+        return self._protocol()[1]
+
     def check(self) -> None:
         """Check the options. Raises UsageError."""
         self._protocol()
         check_limits(self.compile_limit)
+
+    def _on_servers(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        target = servers_target(
+            self.servers,
+            self.server_token,
+            target=self.target,
+            own_kernels=self.own_kernels,
+            compile_limit=self.compile_limit,
+            check_first=self.check_first,
+        )
+        return (target.device,), target.chips
 
     def _protocol(self) -> tuple[tuple[str, ...], Protocol]:
         return check_protocol(

@@ -89,7 +89,7 @@ class ProfilingPool(EvaluationPool):
     def _rungs(self, subject: Subject, closely: bool) -> list[Rung]:
         """Return the profilers that say something about this candidate."""
         candidate = subject.candidate
-        if self._profilers == "none":
+        if self._profilers == "none" or not subject.evaluator.profiles_here:
             return []
         rungs: list[Rung] = []
         if subject.on_cpu:

@@ -89,7 +89,7 @@ def _importing(function: str) -> Callable[[], Any]:
 
 
 train = typer.Typer(help="Train a policy on measured kernels.", no_args_is_help=True)
-serve = typer.Typer(help="Serve a policy, or a scripted model.", no_args_is_help=True)
+serve = typer.Typer(help="Serve a policy, an evaluator, or a scripted model.", no_args_is_help=True)
 
 for group, name, function, summary, example in (
     (app, "demo", "agent.demo:demo", "Optimize one built-in task in about twenty seconds.", "demo"),
@@ -146,6 +146,9 @@ for group, name, function, summary, example in (
      "train demo --out demo"),
     (serve, "policy", "rl_training.serving.cli:policy", "Serve a trained policy as a coder.",
      "serve policy policy"),
+    (serve, "evaluator", "rl_training.serving.evaluator.cli:evaluator",
+     "Serve evaluations and rewards over HTTP.",
+     "serve evaluator --target cuda:0 --host 0.0.0.0 --token-file token.txt"),
     (serve, "scripted", "agent.llm.cli:scripted", "Serve a scripted model, to try runs without a model.",
      "serve scripted builtin:level1/softmax"),
 ):  # fmt: skip

@@ -150,7 +150,7 @@ def _new(config: AuditConfig) -> Iterator[AuditBegun]:
                 folder.database,
                 settings={AUDIT: config.model_dump(mode="json", exclude={"output"})},
                 target=evaluator.target,
-                environment=evaluator.sessions.environment,
+                environment=evaluator.environment,
                 command=shlex.join(["kernelwright", *sys.argv[1:]]),
                 tasks=tasks,
             ) as database,
@@ -176,7 +176,7 @@ def _resumed(config: AuditConfig, path: Path) -> Iterator[AuditBegun]:
                 f"the settings of the audit in {path} are not those of this version",
                 "start another audit with --out",
             ) from None
-        with options.evaluator() as evaluator:
+        with options.evaluator(database.run.target) as evaluator:
             yield folder, database, evaluator, plan, options
 
 

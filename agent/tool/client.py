@@ -10,7 +10,7 @@ from mcp.types import CallToolResult, Implementation, TextContent
 
 from kernelwright.agent.tool.records import EvaluationAnswer, FileProfile, FileResult, TaskHistory
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.results.store.encoding import kernelwright_version
+from kernelwright.kernelbench.version import kernelwright_version
 
 _WAIT_S = 30.0  # a call; one that takes longer is waited for by its ticket
 

@@ -94,7 +94,7 @@ class ExternalRun(RefereeTools):
                     folder.database,
                     settings=config.record(),
                     target=evaluator.target,
-                    environment=evaluator.sessions.environment,
+                    environment=evaluator.environment,
                     command=command,
                     tasks=tasks,
                 )
@@ -110,7 +110,10 @@ class ExternalRun(RefereeTools):
         folder = RunFolder(path)
         with RunDatabase.open(folder.database) as database:
             config = RunConfig.recorded(database)
-            with config.evaluation.evaluator() as evaluator, _pool(config, evaluator) as pool:
+            with (
+                config.evaluation.evaluator(database.run.target) as evaluator,
+                _pool(config, evaluator) as pool,
+            ):
                 yield cls(config, folder, database, pool, say)
 
     def begin(self, task: Task) -> None:

@@ -33,7 +33,7 @@ from kernelwright.agent.tool.records import (
 from kernelwright.agent.tool.referee_tools import MOST_CHARACTERS, RefereeTools
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.records import Record
-from kernelwright.results.store.encoding import kernelwright_version
+from kernelwright.kernelbench.version import kernelwright_version
 
 T = TypeVar("T")
 _AT_ONCE = 8  # calls under way; the others wait

@@ -36,9 +36,9 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.util.types import AttributeValue
 
 from kernelwright.agent.tracking.events import attempt_fields, call_fields
+from kernelwright.kernelbench.version import kernelwright_version
 from kernelwright.results.report.rounds import calls_by_round
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.encoding import kernelwright_version
 from kernelwright.results.store.records import LlmCall, RecordedAttempt
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"

@@ -14,7 +14,7 @@ class DeviceSlots:
     def __init__(self, evaluator: LocalEvaluator, slots: int, parked_bytes: int) -> None:
         """`parked_bytes`: of the machine's memory, that sessions may take which nobody uses."""
         self.evaluator = evaluator
-        self.name = evaluator.sessions.pool.device
+        self.name = evaluator.name
         self.cache = SessionCache(parked_bytes)
         self.evaluators = [evaluator.sibling(self.cache) for _ in range(slots)]
         self.fault: str | None = None  # why it is left out
@@ -23,7 +23,7 @@ class DeviceSlots:
 
     def holds(self, task: Task) -> bool:
         """Tell whether a session of `task` is up here."""
-        return any(evaluator.sessions.holds(task) for evaluator in self.evaluators)
+        return any(evaluator.holds(task) for evaluator in self.evaluators)
 
     def failure(self, evaluator: LocalEvaluator, came: object) -> str | None:
         """Return the fault of the device that shows in what came of a job, a result or an error.
@@ -32,7 +32,7 @@ class DeviceSlots:
         """
         failed = isinstance(came, Evaluation) and came.verdict is Verdict.runtime_error
         if failed or isinstance(came, InfrastructureError | TaskError):
-            return evaluator.sessions.device_fault()
+            return evaluator.fault()
         return None
 
     def done(self) -> None:
@@ -50,5 +50,5 @@ class DeviceSlots:
 
     def close(self) -> None:
         """Close parked sessions."""
-        with self.evaluator.sessions.computing():
+        with self.evaluator.computing():
             self.cache.close()

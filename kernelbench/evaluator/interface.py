@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
@@ -9,7 +10,16 @@ from kernelwright.kernelbench.evaluator.protocol import Measurement
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.sessions import Sessions
 from kernelwright.kernelbench.evaluator.workloads import at_every_size
-from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Target, Task, Verdict, Work
+from kernelwright.kernelbench.records import (
+    Candidate,
+    Environment,
+    Evaluation,
+    Stages,
+    Target,
+    Task,
+    Verdict,
+    Work,
+)
 
 
 class Evaluator(Protocol):
@@ -36,7 +46,11 @@ class Evaluator(Protocol):
 
 
 class LocalEvaluator(ABC):
-    """An evaluator on this machine. Closing it ends the processes that it has started."""
+    """An evaluator with processes on this machine, which end when it is closed.
+
+    They trace and inspect tasks. Candidates are evaluated in them too, unless a server does that
+    (`kernelbench.remote`), which then answers for the target, the environment and its faults.
+    """
 
     def __init__(self, sessions: Sessions, emulating: Sessions | None = None) -> None:
         """`emulating`: sessions on the CPU in which kernels of this GPU are emulated first."""
@@ -70,6 +84,28 @@ class LocalEvaluator(ABC):
         return (self,)
 
     @property
+    def name(self) -> str:
+        """Name of the device in messages, such as "cuda:0"."""
+        return self.sessions.pool.device
+
+    def describe_chip(self) -> str:
+        """Return the name of a GPU's chip, which devices that share work have in common.
+
+        Raises MissingPrerequisite without such a GPU.
+        """
+        return self.sessions.describe_chip()
+
+    @property
+    def at_once(self) -> int | None:
+        """Number of evaluations to hand to it at a time; None: as many as this machine can compute."""
+        return None
+
+    @property
+    def profiles_here(self) -> bool:
+        """True if candidates run in processes of this machine, where profilers can look at them."""
+        return True
+
+    @property
     def timing_lock(self) -> TimingLock:
         """Lock that keeps who computes beside this evaluator stopped while it times."""
         return self.sessions.pool.timing_lock
@@ -78,6 +114,27 @@ class LocalEvaluator(ABC):
     def target(self) -> Target:
         """The device, with its measured ceilings."""
         return self.sessions.target
+
+    @property
+    def environment(self) -> Environment:
+        """The sandbox that candidates run in, and how calls are timed."""
+        return self.sessions.environment
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Return a block in which this thread does a job, and waits while another evaluation is timed."""
+        return self.sessions.computing()
+
+    def holds(self, task: Task) -> bool:
+        """Tell whether what an evaluation of `task` needs is set up, so that it would begin at once."""
+        return self.sessions.holds(task)
+
+    def release(self) -> None:
+        """Let others have what is set up for the last task."""
+        self.sessions.release()
+
+    def fault(self) -> str | None:
+        """Say why the device no longer works; None while it does."""
+        return self.sessions.device_fault()
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         """Return a build error for a reply that is no candidate, without trying it."""
@@ -92,7 +149,7 @@ class LocalEvaluator(ABC):
             verdict=verdict,
             reason=reason,
             stages=Stages(),
-            environment=self.sessions.environment,
+            environment=self.environment,
         )
 
     def work(self, task: Task) -> Work:

@@ -15,7 +15,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from operator import methodcaller
@@ -58,10 +58,7 @@ class EvaluationPool:
         """
         self._evaluator = evaluator
         members = evaluator.members
-        on_gpu = evaluator.sessions.pool.device != "cpu"
-        most = min(most_slots() // len(members), _SLOTS_ON_GPU if on_gpu else _SLOTS)
-        by_cpus = usable_cpus() // len(members) // _CPUS_OF_A_SLOT
-        each = -(-slots // len(members)) if slots else max(1, min(by_cpus, most))
+        each = -(-slots // len(members)) if slots else evaluator.at_once or _slots_here(members)
         self.slots = each * len(members)
         if parked_bytes is None:
             parked_bytes = max(0, memory_bytes() - self.slots * _SLOT_BYTES)
@@ -200,11 +197,11 @@ class EvaluationPool:
                 came: Any
                 fault = None
                 try:
-                    with evaluator.sessions.computing():
+                    with evaluator.computing():
                         came = job.do(evaluator)
                         fault = device.failure(evaluator, came)
                         if device.cache.has_room:
-                            evaluator.sessions.release()  # before whoever asked comes back with the next job
+                            evaluator.release()  # before whoever asked comes back with the next job
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     came, fault = error, None if self._aborted else device.failure(evaluator, error)
                 if fault is not None:
@@ -303,6 +300,13 @@ def _pass_on(answer: Future[T], done: Future[T]) -> None:
         answer.set_exception(error)
     else:
         answer.set_result(done.result())
+
+
+def _slots_here(members: Sequence[LocalEvaluator]) -> int:
+    """Return the number of slots for each of these devices that this machine's CPUs and memory allow."""
+    on_gpu = members[0].sessions.pool.device != "cpu"
+    most = min(most_slots() // len(members), _SLOTS_ON_GPU if on_gpu else _SLOTS)
+    return max(1, min(usable_cpus() // len(members) // _CPUS_OF_A_SLOT, most))
 
 
 def most_slots() -> int:

@@ -1,4 +1,7 @@
-"""An evaluator of several GPUs of one kind, each with processes, CPUs and a timing lock of its own."""
+"""An evaluator of several GPUs of one kind, each with processes, CPUs and a timing lock of its own.
+
+Or of several servers of one kind (`kernelbench.remote`).
+"""
 
 from collections.abc import Sequence
 
@@ -7,7 +10,7 @@ from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import Measurement
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
-from kernelwright.kernelbench.records import Candidate, Evaluation, Task
+from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Target, Task, Work
 
 
 class SeveralDevices(LocalEvaluator):
@@ -19,18 +22,29 @@ class SeveralDevices(LocalEvaluator):
         super().__init__(first.sessions, first.emulating)
         self._members = tuple(members)
         self._timing_lock = TimingLock()
-        chips = [member.sessions.describe_chip() for member in members]
+        chips = [member.describe_chip() for member in members]
         for member, chip in zip(members, chips, strict=True):
             if chip != chips[0]:
                 raise UsageError(
-                    f"{first.sessions.pool.device} is {chips[0]}, {member.sessions.pool.device} {chip}: "
-                    "their timings cannot be compared",
+                    f"{first.name} is {chips[0]}, {member.name} {chip}: their timings cannot be compared",
                     "name devices of one kind",
                 )
 
     @property
     def members(self) -> Sequence[LocalEvaluator]:
         return self._members
+
+    @property
+    def at_once(self) -> int | None:
+        return self._members[0].at_once
+
+    @property
+    def target(self) -> Target:
+        return self._members[0].target
+
+    @property
+    def environment(self) -> Environment:
+        return self._members[0].environment
 
     @property
     def timing_lock(self) -> TimingLock:
@@ -42,6 +56,9 @@ class SeveralDevices(LocalEvaluator):
 
     def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
         return self._members[0].evaluate(task, candidate, measurement)
+
+    def work(self, task: Task) -> Work:
+        return self._members[0].work(task)
 
     def sibling(self, cache: SessionCache | None = None) -> LocalEvaluator:
         return self._members[0].sibling(cache)

@@ -15,11 +15,11 @@ from typing import Any
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Task
+from kernelwright.kernelbench.version import kernelwright_version
 from kernelwright.results.dropin.format import UNSTATED, Format
 from kernelwright.results.dropin.kernel_folder import KernelFolder, PackagedKernel
 from kernelwright.results.dropin.layer_names import check_functions, check_layers
 from kernelwright.results.dropin.templating import template
-from kernelwright.results.store.encoding import kernelwright_version
 
 _RUNTIME = Path(__file__).parent / "runtime"
 _TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "report", "runtime", "tests")

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
+from kernelwright.kernelbench.version import kernelwright_version
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.roofline import with_floor
 from kernelwright.results.store.connection import (
@@ -29,7 +30,7 @@ from kernelwright.results.store.connection import (
     storage_errors,
     writing,
 )
-from kernelwright.results.store.encoding import column_text, json_text, kernelwright_version, record_text
+from kernelwright.results.store.encoding import column_text, json_text, record_text
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, RecordedRun, TaskRun, TaskState
 from kernelwright.results.store.rows import (
     SCHEMA_VERSION,

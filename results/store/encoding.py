@@ -1,7 +1,6 @@
 """Encoding of records as text for the run database."""
 
 import json
-from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import JsonValue
 
@@ -25,10 +24,3 @@ def column_text(text: str) -> str:
 def _encodable(text: str) -> str:
     """Return the text without the lone surrogates that undecodable compiler output leaves behind."""
     return text.encode("utf-8", "replace").decode()
-
-
-def kernelwright_version() -> str:
-    try:
-        return version("kernelwright")
-    except PackageNotFoundError:
-        return "unknown"

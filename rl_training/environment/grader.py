@@ -98,12 +98,15 @@ class Grader:
             found: Future[Evaluation] = Future()
             found.set_result(self.pool.rejected(data.task, candidate, fault))
         else:
-            found = self._submit(data, candidate, self.effort)
+            found = self.submit(data.task, candidate, self.effort)
         return PendingReply(self, data, candidate, usable, found, tuple(earlier), profiled)
 
-    def evaluation(
-        self, data: TaskData, candidate: Candidate, first: Future[Evaluation]
-    ) -> Evaluation | Outcome:
+    def submit(self, task: Task, candidate: Candidate, effort: Effort) -> Future[Evaluation]:
+        """Have a candidate timed against the baselines of the reward."""
+        measurement = Measurement(tuple(self.scheme.baselines), effort)
+        return self.pool.submit(task, candidate, measurement, client=task.id)
+
+    def evaluation(self, task: Task, candidate: Candidate, first: Future[Evaluation]) -> Evaluation | Outcome:
         """Return the evaluation that counts: for a surprising speedup, the lower of two measurements.
 
         Returns an Outcome if there is no verdict.
@@ -112,17 +115,30 @@ class Grader:
         found = _waited_for(first, until)
         if isinstance(found, Outcome) or found.verdict is not Verdict.correct:
             return found
-        if self.doubt.about(outcome_of(found).low("eager"), self.best.of(data.task.id)):
-            second = _waited_for(self._submit(data, candidate, self.again), until)
+        if self.doubt.about(outcome_of(found).low("eager"), self.best.of(task.id)):
+            second = _waited_for(self.submit(task, candidate, self.again), until)
             if isinstance(second, Outcome):
                 return second  # what is doubted does not count unless it is confirmed
             found = lower(found, second)
-        self.best.learn(data.task.id, found)
+        self.best.learn(task.id, found)
         return found
 
-    def _submit(self, data: TaskData, candidate: Candidate, effort: Effort) -> Future[Evaluation]:
-        measurement = Measurement(tuple(self.scheme.baselines), effort)
-        return self.pool.submit(data.task, candidate, measurement, client=data.task.id)
+    def graded(
+        self,
+        task: Task,
+        candidate: Candidate,
+        found: Evaluation | Outcome,
+        usable: bool = True,
+        earlier: tuple[Outcome, ...] = (),
+    ) -> tuple[Outcome, Reward, Case | None]:
+        """Return the outcome of what was found of a candidate, its reward, and the known hack it repeats."""
+        outcome = found if isinstance(found, Outcome) else outcome_of(found)
+        repeats = None
+        if self.hacks is not None and usable:
+            repeats = self.hacks.caught(task.id, candidate.sha256, candidate.source, outcome)
+        source = candidate.source if usable else ""
+        seen = RewardInput(outcome, source, earlier, repeats.candidate if repeats is not None else "")
+        return outcome, self.scheme(seen), repeats
 
 
 @dataclass(frozen=True)
@@ -140,17 +156,12 @@ class PendingReply:
     def result(self) -> GradedReply:
         """Wait for the verdict. A failure of the evaluator is an outcome, not an exception."""
         grader, task = self.grader, self.data.task
-        found = grader.evaluation(self.data, self.candidate, self.found)
-        outcome = found if isinstance(found, Outcome) else outcome_of(found)
-        repeats = None
-        if grader.hacks is not None and self.usable:
-            repeats = grader.hacks.caught(task.id, self.candidate.sha256, self.candidate.source, outcome)
-        source = self.candidate.source if self.usable else ""
-        seen = RewardInput(outcome, source, self.earlier, repeats.candidate if repeats is not None else "")
+        found = grader.evaluation(task, self.candidate, self.found)
+        outcome, reward, repeats = grader.graded(task, self.candidate, found, self.usable, self.earlier)
         attempt = None
         if not isinstance(found, Outcome):
             attempt = Attempt(self.candidate, found, self._profile(found))
-        return GradedReply(self.candidate, self.usable, outcome, grader.scheme(seen), attempt, repeats)
+        return GradedReply(self.candidate, self.usable, outcome, reward, attempt, repeats)
 
     def _profile(self, evaluation: Evaluation) -> Profile | None:
         if not self.profiled:

@@ -13,7 +13,8 @@ from pydantic import JsonValue
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.machine import fingerprint, physical_threads
 from kernelwright.kernelbench.records import Record
-from kernelwright.results.store.encoding import kernelwright_version, record_text
+from kernelwright.kernelbench.version import kernelwright_version
+from kernelwright.results.store.encoding import record_text
 from kernelwright.results.store.folder import RunFolder
 from kernelwright.results.store.lines import append
 from kernelwright.results.store.training import (

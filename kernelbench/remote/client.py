@@ -1,0 +1,201 @@
+"""Client of one server of evaluations: requests over HTTP, and their failures as errors with a fix.
+
+    401                      UsageError            the token
+    400, 403, 413, 422       TaskError             this request, whoever sends it again
+    429, 502, 503, 504       asked again, after the pause that the server names
+    no answer                asked again, for `AWAY_S`; then InfrastructureError
+
+A request has a key, so that one which is sent again, because its answer was lost or the server was started
+again, is one evaluation.
+"""
+
+import threading
+import time
+from typing import Any, TypeVar
+
+import httpx2
+from pydantic import ValidationError
+
+from kernelwright.kernelbench.errors import InfrastructureError, KernelwrightError, TaskError, UsageError
+from kernelwright.kernelbench.records import Record, Task, Work
+from kernelwright.kernelbench.remote.wire import (
+    API,
+    ENDED,
+    EvaluationRequest,
+    EvaluationResult,
+    ServerHealth,
+    ServerInfo,
+    TaskText,
+)
+from kernelwright.kernelbench.version import kernelwright_version
+
+R = TypeVar("R", bound=Record)
+AWAY_S = 300.0  # that a server may be away, such as to be started again
+_WAIT_S = 20.0  # that one request waits for a result
+_ANSWER_S = 30.0  # that an answer may take beyond it
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 15.0
+_AGAIN = (429, 502, 503, 504)
+_START = "kernelwright serve evaluator --host 0.0.0.0 --port 8900 --token-file FILE"
+
+
+class ServerAwayError(InfrastructureError):
+    """No answer from a server."""
+
+
+class EvaluationClient:
+    """Client of the server at `url`; thread-safe. Methods raise as the module says."""
+
+    def __init__(self, url: str, token: str | None = None, away_s: float = AWAY_S) -> None:
+        """Prepare a client; nothing is sent. Raises UsageError for an invalid URL."""
+        try:
+            parsed = httpx2.URL(url.rstrip("/"))
+        except httpx2.InvalidURL:
+            parsed = None
+        if parsed is None or parsed.scheme not in ("http", "https") or not parsed.host:
+            raise UsageError(f"{url} is no address of a server", "give one such as http://gpu7:8900")
+        self.url, self._away_s = str(parsed), away_s
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers=headers,
+            timeout=httpx2.Timeout(_WAIT_S + _ANSWER_S, connect=10.0),
+            limits=httpx2.Limits(max_connections=None),
+        )
+        self._closed = threading.Event()
+        self._open: set[str] = set()  # ids of evaluations that somebody waits for
+
+    def health(self) -> ServerHealth:
+        """Ask once whether the server works. Raises ServerAwayError."""
+        return self._read(ServerHealth, self._once("GET", "/health"))
+
+    def info(self) -> ServerInfo:
+        """Return what the server evaluates on. Raises UsageError if it is of another version."""
+        self._require_ours(self.health())
+        return self._read(ServerInfo, self._checked(self._once("GET", "/v1/server")))
+
+    def evaluate(self, request: EvaluationRequest) -> EvaluationResult:
+        """Return what came of a request, once it has ended. `request` must have a key."""
+        assert request.key is not None
+        while True:
+            found = self._asked("POST", "/v1/evaluations", request)
+            while found is not None and found.state not in ENDED:
+                self._open.add(found.id)
+                found = self._asked("GET", f"/v1/evaluations/{(last := found.id)}")
+                self._open.discard(last)
+            if found is not None:
+                return found  # else the server has lost its database, and is asked anew
+
+    def work(self, task: Task) -> Work:
+        """Return what a call of a task's reference must move and compute. Raises TaskError."""
+        return self._read(Work, self._again("POST", "/v1/work", TaskText.of(task), {}))
+
+    def abort(self) -> None:
+        """Give up all evaluations that are waited for, from any thread; who waits is told so."""
+        self._closed.set()
+        for id in tuple(self._open):
+            try:
+                self._once("DELETE", f"/v1/evaluations/{id}")
+            except ServerAwayError:
+                break  # it does them for nobody
+        self.close()
+
+    def close(self) -> None:
+        """End all connections."""
+        self._closed.set()
+        self._http.close()
+
+    def _asked(self, method: str, path: str, sent: Record | None = None) -> EvaluationResult | None:
+        """Return the state of an evaluation after a while; None if the server does not know it."""
+        response = self._again(method, path, sent, {"wait": _WAIT_S, "full": "true"}, none=(404,))
+        return self._read(EvaluationResult, response) if response.status_code != 404 else None
+
+    def _again(
+        self,
+        method: str,
+        path: str,
+        sent: Record | None,
+        parameters: dict[str, Any],
+        none: tuple[int, ...] = (),
+    ) -> httpx2.Response:
+        """Send a request until the server has answered it."""
+        pause, away_since = _FIRST_PAUSE_S, None
+        while True:
+            try:
+                response = self._once(method, path, sent, parameters)
+            except ServerAwayError:
+                away_since = away_since or time.monotonic()
+                if self._closed.is_set() or time.monotonic() - away_since > self._away_s:
+                    raise
+            else:
+                if response.status_code not in _AGAIN:
+                    return response if response.status_code in none else self._checked(response)
+                away_since = None  # it is full, not away
+                pause = _seconds(response.headers.get("retry-after"), pause)
+            self._closed.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _once(
+        self, method: str, path: str, sent: Record | None = None, parameters: dict[str, Any] | None = None
+    ) -> httpx2.Response:
+        content = None
+        if sent is not None:
+            content = sent.model_dump_json(exclude_none=True, by_alias=True).encode()
+        try:
+            return self._http.request(
+                method, path, content=content, params=parameters, headers={"Content-Type": "application/json"}
+            )
+        except (httpx2.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
+            raise ServerAwayError(
+                f"{self.url} does not answer ({_in_a_line(error)})",
+                f"check the address, or start it there: {_START}",
+            ) from None
+
+    def _checked(self, response: httpx2.Response) -> httpx2.Response:
+        """Return a response that is no error. Raises UsageError, TaskError, InfrastructureError."""
+        if response.is_success:
+            return response
+        status = response.status_code
+        try:
+            problem = response.json()
+            error, fix = str(problem["error"]), str(problem["fix"])
+        except (ValueError, KeyError, TypeError):
+            if status == 404:
+                raise self._not_ours() from None
+            error, fix = f"HTTP {status}", "see the server's log"
+        kind: type[KernelwrightError] = InfrastructureError
+        if status == 401:
+            kind, error, fix = UsageError, "wrong or missing token", "give the server's token"
+        elif status < 500:
+            kind = TaskError
+        raise kind(f"{self.url}: {error}", fix)
+
+    def _read(self, kind: type[R], response: httpx2.Response) -> R:
+        try:
+            return kind.model_validate_json(response.content)
+        except ValidationError:
+            raise self._not_ours() from None
+
+    def _require_ours(self, health: ServerHealth) -> None:
+        mine = kernelwright_version()
+        if (health.api, health.version) != (API, mine):
+            raise UsageError(
+                f"{self.url} runs kernelwright {health.version}, and this is {mine}: verdicts may differ",
+                "install the same version on both",
+            )
+
+    def _not_ours(self) -> UsageError:
+        return UsageError(
+            f"{self.url} is not a server of evaluations of this version", f"start one there: {_START}"
+        )
+
+
+def _seconds(text: str | None, otherwise: float) -> float:
+    """Return the pause that a Retry-After header asks for."""
+    try:
+        return min(max(float(text or ""), 0.0), 4 * _LONGEST_PAUSE_S)
+    except ValueError:
+        return otherwise
+
+
+def _in_a_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
