@@ -145,9 +145,9 @@ def connect(
 ) -> LocalEvaluator:
     """Return an evaluator of these servers, which must be on machines of one kind.
 
-    `cache`: folder of builds of the local processes. `effort`: see `EvaluationServer`. `recorded`: the machine
-    that they must be like, for a run to go on. A server that does not answer is left out, which `say` is told
-    of, if others do. Raises UsageError.
+    `cache`: folder of builds of the local processes. `effort`: see `EvaluationServer`. `recorded`: what
+    a run that goes on was measured on. A server that does not answer is left out, if others do, and `say` is
+    told so. Raises UsageError.
     """
     servers = reachable(urls, token, effort=effort, away_s=away_s, say=say)
     if recorded is not None and (differs := difference(servers[0].info.target, recorded)):

@@ -6,7 +6,7 @@ reward, which is not a reward of 0.
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, PositiveInt, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, JsonValue, PositiveInt, StringConstraints, model_validator
 
 from kernelwright.kernelbench.evaluator import Effort, Measurement, Protocol
 from kernelwright.kernelbench.records import (
@@ -42,6 +42,8 @@ class TaskText(Record):
     precision: Precision = Precision.task
     level: int = 0
     workload: tuple[Size, ...] = Field(default=(), max_length=100)
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
     @classmethod
     def of(cls, task: Task) -> Self:

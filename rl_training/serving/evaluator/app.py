@@ -18,9 +18,10 @@ from kernelwright.kernelbench.remote.wire import (
     TaskText,
 )
 from kernelwright.rl_training.serving.evaluator.grading import RequestGrader
-from kernelwright.rl_training.serving.evaluator.guards import BearerTokens, BodyLimit, add_errors
+from kernelwright.rl_training.serving.evaluator.guards import BearerTokens, add_errors
 from kernelwright.rl_training.serving.evaluator.queue import EvaluationQueue
 
+MOST_BYTES = 16 << 20  # of a request's body
 MOST_WAIT_S = 600.0  # that a request may wait for a result
 _TITLE = "kernelwright: evaluations and rewards"
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -42,12 +43,17 @@ class Service:
 
 def application(service: Service) -> FastAPI:
     """Return the ASGI application of a service."""
-    app = FastAPI(title=_TITLE, version=service.info.version, responses=_ERRORS, redoc_url=None)
+    app = FastAPI(
+        title=_TITLE,
+        version=service.info.version,
+        responses=_ERRORS,
+        redoc_url=None,
+        max_body_size=MOST_BYTES,
+    )
     who = Depends(BearerTokens(service.tokens))
     Client = Annotated[str, who]
     queue = service.queue
     add_errors(app)
-    app.add_middleware(BodyLimit)
 
     @app.get("/health", tags=["server"])
     async def health() -> ServerHealth:

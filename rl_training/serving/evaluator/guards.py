@@ -1,4 +1,4 @@
-"""Guards of a server: bearer tokens, the size of bodies, and errors as JSON with what to do about them."""
+"""Guards of a server: bearer tokens, and errors as JSON with what to do about them."""
 
 import hashlib
 import hmac
@@ -10,14 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernelwright.kernelbench.errors import KernelwrightError, StorageError, UsageError
 from kernelwright.kernelbench.remote.wire import Problem
 from kernelwright.rl_training.serving.evaluator.queue import KeyTakenError, QueueFull
 from kernelwright.rl_training.serving.evaluator.tasks import NotAllowedError
 
-MOST_BYTES = 16 << 20  # of a request's body
 LEAST_TOKEN = 16  # characters
 _ANYONE = "anyone"
 
@@ -58,39 +56,6 @@ def read_tokens(path: Path) -> list[str]:
     return tokens
 
 
-class BodyLimit:
-    """ASGI middleware that refuses bodies of more than `most` bytes, whatever they say of their size."""
-
-    def __init__(self, app: ASGIApp, most: int = MOST_BYTES) -> None:
-        self.app, self._most = app, most
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > self._most:
-                refused = _problem(413, f"the body is over {self._most} bytes", "send less at a time")
-                await refused(scope, receive, send)
-                return
-        replayed = False
-
-        async def whole() -> Message:
-            nonlocal replayed
-            if replayed:
-                return await receive()  # that the client has gone
-            replayed = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self.app(scope, whole, send)
-
-
 def add_errors(app: FastAPI) -> None:
     """Have errors answered by `Problem`: what is wrong, and what to do."""
 
@@ -116,7 +81,11 @@ def add_errors(app: FastAPI) -> None:
         return _problem(422, f"{where}: {said}" if where else said, "see /docs for what it takes")
 
 
-_FIXES = {401: "send it as Authorization: Bearer TOKEN", 404: "see /docs for the routes"}
+_FIXES = {
+    401: "send it as Authorization: Bearer TOKEN",
+    404: "see /docs for the routes",
+    413: "send less at a time",
+}
 
 
 def _status(error: KernelwrightError) -> int:
