@@ -1,9 +1,9 @@
 """Routes of a server of evaluations. GET /docs shows them with their records, /openapi.json to programs."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Response
+from fastapi import FastAPI, HTTPException, Response
 from fastapi.concurrency import run_in_threadpool
 
 from kernelwright.kernelbench.records import Work
@@ -17,27 +17,40 @@ from kernelwright.kernelbench.remote.wire import (
     TaskList,
     TaskText,
 )
+from kernelwright.rl_training.serving.evaluator.batches import batch_routes, without_record
+from kernelwright.rl_training.serving.evaluator.dialects import dialect_routes
 from kernelwright.rl_training.serving.evaluator.grading import RequestGrader
-from kernelwright.rl_training.serving.evaluator.guards import BearerTokens, add_errors
+from kernelwright.rl_training.serving.evaluator.guards import Client, Full, Wait, add_errors
+from kernelwright.rl_training.serving.evaluator.metrics import ServerMetrics
 from kernelwright.rl_training.serving.evaluator.queue import EvaluationQueue
+from kernelwright.rl_training.serving.evaluator.rollouts import Rollouts, rollout_routes
 
 MOST_BYTES = 16 << 20  # of a request's body
-MOST_WAIT_S = 600.0  # that a request may wait for a result
 _TITLE = "kernelwright: evaluations and rewards"
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in (401, 403, 404, 409, 413, 422, 429)
+    401: {"model": Problem, "description": "The token is missing or wrong."},
+    422: {"model": Problem, "description": "The request is invalid."},
 }
-Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_S, description="Seconds to wait for the result.")]
-Full = Annotated[bool, Query(description="Also give the whole record of the evaluation.")]
+_OF_REQUESTS: dict[int | str, dict[str, Any]] = {
+    403: {"model": Problem, "description": "The task is not allowed."},
+    409: {"model": Problem, "description": "The key names another request."},
+    413: {"description": "The body is too large."},
+    429: {"model": Problem, "description": "The queue is full; Retry-After has the seconds to wait."},
+}
+_OF_IDS: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "There is none with this id."}
+}
 
 
 @dataclass(frozen=True)
 class Service:
-    """What a server's routes work with."""
+    """What a server's routes work with. Without `tokens` everybody may ask."""
 
     info: ServerInfo
     queue: EvaluationQueue
     grader: RequestGrader
+    metrics: ServerMetrics
+    rollouts: Rollouts
     tokens: tuple[str, ...] = field(repr=False, default=())
 
 
@@ -50,8 +63,7 @@ def application(service: Service) -> FastAPI:
         redoc_url=None,
         max_body_size=MOST_BYTES,
     )
-    who = Depends(BearerTokens(service.tokens))
-    Client = Annotated[str, who]
+    app.state.tokens = service.tokens
     queue = service.queue
     add_errors(app)
 
@@ -60,49 +72,57 @@ def application(service: Service) -> FastAPI:
         """Tell that the server works."""
         return ServerHealth(version=service.info.version)
 
+    @app.get("/metrics", tags=["server"], response_class=Response)
+    async def metrics(who: Client) -> Response:
+        """Return counts and times in the format of Prometheus."""
+        return Response(service.metrics.text(queue.waiting, queue.running), media_type=service.metrics.KIND)
+
     @app.get("/v1/server", tags=["server"])
-    async def server(client: Client) -> ServerInfo:
+    async def server(who: Client) -> ServerInfo:
         """Tell what is evaluated on."""
         return service.info
 
     @app.get("/v1/tasks", tags=["tasks"])
-    async def tasks(client: Client) -> TaskList:
+    async def tasks(who: Client) -> TaskList:
         """List the tasks that may be named."""
         return service.grader.tasks.listed
 
-    @app.post("/v1/work", tags=["tasks"])
-    def work(task: TaskText, client: Client) -> Work:
+    @app.post("/v1/work", tags=["tasks"], responses=_OF_REQUESTS)
+    def work(task: TaskText, who: Client) -> Work:
         """Tell what a call of a task's reference must move and compute."""
         return service.grader.work(task)
 
-    @app.post("/v1/evaluations", status_code=202, tags=["evaluations"])
+    @app.post("/v1/evaluations", status_code=202, tags=["evaluations"], responses=_OF_REQUESTS)
     async def evaluate(
-        request: EvaluationRequest, response: Response, client: Client, wait: Wait = 0.0, full: Full = False
+        request: EvaluationRequest, response: Response, who: Client, wait: Wait = 0.0, full: Full = False
     ) -> EvaluationResult:
         """Evaluate a candidate: 202 with its id, or 200 with the result if there is one in time."""
-        (found,) = await run_in_threadpool(queue.accept, [request], client)
-        return await answer(found, response, client, wait, full)
+        (found,) = await run_in_threadpool(queue.accept, [request], who)
+        return await answer(found, response, who, wait, full)
 
-    @app.get("/v1/evaluations/{id}", tags=["evaluations"])
+    @app.get("/v1/evaluations/{id}", tags=["evaluations"], responses=_OF_IDS)
     async def evaluation(
-        id: str, response: Response, client: Client, wait: Wait = 0.0, full: Full = False
+        id: str, response: Response, who: Client, wait: Wait = 0.0, full: Full = False
     ) -> EvaluationResult:
         """Tell the state of an evaluation: 200 with the result, or 202."""
-        return await answer(_known(queue.find(id, client)), response, client, wait, full)
+        return await answer(_known(queue.find(id, who)), response, who, wait, full)
 
-    @app.delete("/v1/evaluations/{id}", tags=["evaluations"])
-    async def cancel(id: str, client: Client) -> EvaluationResult:
+    @app.delete("/v1/evaluations/{id}", tags=["evaluations"], responses=_OF_IDS)
+    async def cancel(id: str, who: Client) -> EvaluationResult:
         """Give an evaluation up; one that has ended stays as it is."""
-        return _short(_known(await run_in_threadpool(queue.cancel, id, client)))
+        return without_record(_known(await run_in_threadpool(queue.cancel, id, who)))
 
     async def answer(
-        found: EvaluationResult, response: Response, client: str, wait: float, full: bool
+        found: EvaluationResult, response: Response, who: str, wait: float, full: bool
     ) -> EvaluationResult:
         if wait and found.state not in ENDED:
-            found = _known(await queue.wait(found.id, client, wait))
+            found = _known(await queue.wait(found.id, who, wait))
         response.status_code = 200 if found.state in ENDED else 202
-        return found if full else _short(found)
+        return found if full else without_record(found)
 
+    app.include_router(batch_routes(queue), responses=_OF_REQUESTS | _OF_IDS)
+    app.include_router(dialect_routes(queue), responses=_OF_REQUESTS)
+    app.include_router(rollout_routes(service.rollouts), responses=_OF_REQUESTS | _OF_IDS)
     return app
 
 
@@ -110,7 +130,3 @@ def _known(found: EvaluationResult | None) -> EvaluationResult:
     if found is None:
         raise HTTPException(404, "no such evaluation")
     return found
-
-
-def _short(result: EvaluationResult) -> EvaluationResult:
-    return result.model_copy(update={"evaluation": None})

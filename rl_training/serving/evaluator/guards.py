@@ -1,11 +1,13 @@
 """Guards of a server: bearer tokens, and errors as JSON with what to do about them."""
 
+import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
@@ -17,27 +19,47 @@ from kernelwright.rl_training.serving.evaluator.queue import KeyTakenError, Queu
 from kernelwright.rl_training.serving.evaluator.tasks import NotAllowedError
 
 LEAST_TOKEN = 16  # characters
+MOST_WAIT_S = 600.0  # that a request may wait for a result
 _ANYONE = "anyone"
+_ASK_AGAIN_S = 5
+_BEARER = HTTPBearer(auto_error=False, scheme_name="token")
 
 
-class BearerTokens(HTTPBearer):
-    """Dependency that returns the name of who asks, by their token, and refuses who has none."""
+class RewardUnknown(Exception):  # noqa: N818 - a state, which may pass
+    """No reward, or none yet."""
 
-    def __init__(self, tokens: Sequence[str]) -> None:
-        """`tokens`: all that are good; none at all: everybody may ask."""
-        super().__init__(auto_error=False, scheme_name="token")
-        self._tokens = [token.encode() for token in tokens]
 
-    async def __call__(self, request: Request) -> str:  # type: ignore[override]
-        if not self._tokens:
-            return _ANYONE
-        found = await super().__call__(request)
-        given = found.credentials.encode() if found is not None else b""
-        # All are compared, in a time that does not depend on the token.
-        good = [hmac.compare_digest(given, token) for token in self._tokens]
-        if not any(good):
-            raise HTTPException(401, "a bearer token is missing or wrong", {"WWW-Authenticate": "Bearer"})
-        return hashlib.sha256(given).hexdigest()[:16]
+async def who_asks(request: Request, _: Annotated[object, Security(_BEARER)]) -> str:
+    """Return the name of who asks, by their token. Raises HTTPException for who has none.
+
+    The tokens are those in the application's state; where it has none, everybody may ask. Clients that cannot
+    set a header have the token as a password: http://any:TOKEN@gpu7:8900.
+    """
+    tokens: Sequence[str] = request.app.state.tokens
+    if not tokens:
+        return _ANYONE
+    given = _given(request.headers.get("authorization", "")).encode()
+    # All are compared, in a time that does not depend on the token.
+    good = [hmac.compare_digest(given, token.encode()) for token in tokens]
+    if not any(good):
+        raise HTTPException(401, "a bearer token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+    return hashlib.sha256(given).hexdigest()[:16]
+
+
+Client = Annotated[str, Depends(who_asks)]
+Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_S, description="Seconds to wait for the result.")]
+Full = Annotated[bool, Query(description="Also give the whole record of the evaluation.")]
+
+
+def _given(header: str) -> str:
+    """Return the token in an Authorization header; empty if there is none."""
+    kind, _, value = header.partition(" ")
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except ValueError:
+            return ""
+    return value.strip() if kind.lower() == "bearer" else ""
 
 
 def read_tokens(path: Path) -> list[str]:
@@ -62,6 +84,10 @@ def add_errors(app: FastAPI) -> None:
     @app.exception_handler(QueueFull)
     async def full(_: Request, error: QueueFull) -> JSONResponse:
         return _problem(429, "the queue is full", f"try again in {error.seconds} s", error.seconds)
+
+    @app.exception_handler(RewardUnknown)
+    async def unknown(_: Request, error: RewardUnknown) -> JSONResponse:
+        return _problem(503, str(error), "ask again", _ASK_AGAIN_S)
 
     @app.exception_handler(KernelwrightError)
     async def ours(_: Request, error: KernelwrightError) -> JSONResponse:

@@ -20,20 +20,22 @@ from kernelwright.kernelbench.remote.wire import EvaluationResult, State
 _SCHEMA = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS evaluations (
-    id TEXT PRIMARY KEY, client TEXT NOT NULL, key TEXT, digest TEXT NOT NULL, batch TEXT, place INTEGER,
+    id TEXT PRIMARY KEY, client TEXT NOT NULL, key TEXT, digest TEXT NOT NULL, place INTEGER NOT NULL,
     request TEXT NOT NULL, state TEXT NOT NULL, tries INTEGER NOT NULL DEFAULT 0, result TEXT,
     created REAL NOT NULL, ended REAL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_a_key ON evaluations (client, key) WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_digest ON evaluations (digest) WHERE state = 'done';
 CREATE INDEX IF NOT EXISTS by_state ON evaluations (state);
-CREATE INDEX IF NOT EXISTS by_batch ON evaluations (batch) WHERE batch IS NOT NULL;
+CREATE TABLE IF NOT EXISTS batches (
+    id TEXT PRIMARY KEY, client TEXT NOT NULL, evaluations TEXT NOT NULL, created REAL NOT NULL
+);
 CREATE TABLE IF NOT EXISTS rollouts (
     id TEXT PRIMARY KEY, client TEXT NOT NULL, request TEXT NOT NULL, replies TEXT NOT NULL,
     created REAL NOT NULL
 );
 """
-_COLUMNS = "id, client, key, digest, batch, request, state, tries, result, created"
+_COLUMNS = "id, client, key, digest, request, state, tries, result, created"
 _KEPT_S = 30 * 24 * 3600.0  # that ended requests are kept
 
 
@@ -45,7 +47,6 @@ class Entry:
     client: str
     key: str | None
     digest: str  # of everything that its result depends on
-    batch: str | None
     request: str
     state: State
     tries: int
@@ -97,7 +98,8 @@ class Ledger:
                 run(statement)
             run(f"PRAGMA user_version={_SCHEMA}")
             run("DELETE FROM evaluations WHERE ended IS NOT NULL AND ended < ?", (time.time() - _KEPT_S,))
-            run("DELETE FROM rollouts WHERE created < ?", (time.time() - _KEPT_S,))
+            for table in ("batches", "rollouts"):
+                run(f"DELETE FROM {table} WHERE created < ?", (time.time() - _KEPT_S,))
             run("COMMIT")
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
@@ -118,7 +120,6 @@ class Ledger:
                         client=client,
                         key=new.key,
                         digest=new.digest,
-                        batch=batch,
                         request=new.request,
                         state="queued" if new.result is None else "done",
                         tries=0,
@@ -130,15 +131,18 @@ class Ledger:
                         result = new.result.model_copy(update={"id": known.id}).model_dump_json()
                         ended = now
                     self._connection.execute(
-                        f"INSERT INTO evaluations ({_COLUMNS}, place, ended) VALUES ({'?, ' * 11}?)",
+                        f"INSERT INTO evaluations ({_COLUMNS}, place, ended) VALUES ({'?, ' * 10}?)",
                         (
-                            known.id, client, new.key, new.digest, batch, new.request, known.state, 0, result,
+                            known.id, client, new.key, new.digest, new.request, known.state, 0, result,
                             now, place, ended,
                         ),
                     )  # fmt: skip
                     known = self._one(known.id)
                     assert known is not None
                 found.append(known)
+            if batch is not None:
+                ids = json.dumps([entry.id for entry in found])
+                self._connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?)", (batch, client, ids, now))
         return found
 
     def count_tries(self, ids: Sequence[str], more: int) -> None:
@@ -186,8 +190,13 @@ class Ledger:
         return self._several("state = 'queued' ORDER BY created, place", ())
 
     def batch(self, id: str, client: str) -> list[Entry]:
-        """Return the requests of a client's batch, in their order."""
-        return self._several("batch = ? AND client = ? ORDER BY place", (id, client))
+        """Return the requests of a client's batch, in their order; none if there is no such batch."""
+        with self._lock, self._errors():
+            row = self._connection.execute(
+                "SELECT evaluations FROM batches WHERE id = ? AND client = ?", (id, client)
+            ).fetchone()
+            found = [self._one(each) for each in json.loads(row[0])] if row is not None else []
+        return [entry for entry in found if entry is not None]
 
     def counts(self) -> dict[str, int]:
         """Return the number of requests in each state."""

@@ -12,7 +12,8 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,7 +84,7 @@ class EvaluationQueue:
         self._jobs: dict[str, QueuedJob] = {}  # by digest
         self._turns: dict[str, deque[QueuedJob]] = {}  # that wait; the next client first
         self._of: dict[str, QueuedJob] = {}  # by the ids of requests
-        self._watchers: dict[str, list[Callable[[], None]]] = {}
+        self._watchers: dict[str, list[Callable[[str], None]]] = {}
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
         self._closed = False
         for entry in ledger.open():
@@ -144,6 +145,10 @@ class EvaluationQueue:
         entry = self._ledger.entry(id, client)
         return None if entry is None else self.state_of(entry)
 
+    def batch(self, id: str, client: str) -> list[EvaluationResult]:
+        """Return the states of the requests of a client's batch; none if there is no such batch."""
+        return [self.state_of(entry) for entry in self._ledger.batch(id, client)]
+
     def state_of(self, entry: Entry) -> EvaluationResult:
         """Return the state of a request."""
         if entry.result is not None:
@@ -173,18 +178,32 @@ class EvaluationQueue:
 
     async def wait(self, id: str, client: str, seconds: float) -> EvaluationResult | None:
         """Return the state of a request once it has ended, or after that time."""
-        until = time.monotonic() + seconds
-        while True:
-            changed = asyncio.Event()
-            with self._watched(id, changed):
-                found = self.find(id, client)
-                left = until - time.monotonic()
-                if found is None or found.state in ENDED or left <= 0:
-                    return found
-                try:
-                    await asyncio.wait_for(changed.wait(), left)
-                except TimeoutError:
-                    return self.find(id, client)
+        try:
+            async with asyncio.timeout(seconds), aclosing(self.changes([id], client)) as changes:
+                async for found in changes:
+                    if found.state in ENDED:
+                        return found
+        except TimeoutError:
+            pass
+        return self.find(id, client)
+
+    async def changes(self, ids: Sequence[str], client: str) -> AsyncGenerator[EvaluationResult, None]:
+        """Yield the states of requests, and each again when it changes, until all have ended."""
+        arrivals: asyncio.Queue[str] = asyncio.Queue()
+        last: dict[str, State] = {}
+        with self._watching(ids, arrivals):
+            for id in ids:
+                arrivals.put_nowait(id)
+            left = set(ids)
+            while left:
+                found = self.find(id := await arrivals.get(), client)
+                if found is None or found.state in ENDED:
+                    if id not in left:
+                        continue
+                    left.discard(id)
+                if found is not None and last.get(id) != found.state:
+                    last[id] = found.state
+                    yield found
 
     def close(self, seconds: float = 5.0) -> None:
         """Begin nothing more, and wait for what is under way at most that long; the ledger keeps the rest."""
@@ -195,8 +214,46 @@ class EvaluationQueue:
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _watched(self, id: str, changed: asyncio.Event) -> "_Watch":
-        return _Watch(self._watchers, self._changed, id, changed)
+    def when_ended(self, id: str, client: str, tell: Callable[[EvaluationResult], None]) -> None:
+        """Have `tell` called once, with the result of a request, when it has ended; at once if it has."""
+
+        def look(_: str = id) -> None:
+            found = self.find(id, client)
+            if found is None or found.state not in ENDED:
+                return
+            with self._changed:
+                watchers = self._watchers.get(id, [])
+                if look in watchers:
+                    watchers.remove(look)
+                if not watchers:
+                    self._watchers.pop(id, None)
+            tell(found)
+
+        with self._changed:
+            self._watchers.setdefault(id, []).append(look)
+        look()
+
+    @contextmanager
+    def _watching(self, ids: Sequence[str], arrivals: "asyncio.Queue[str]") -> Iterator[None]:
+        """Have the ids of requests that change put into a queue of the running loop."""
+        loop = asyncio.get_running_loop()
+
+        def tell(id: str) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(arrivals.put_nowait, id)
+
+        with self._changed:
+            for id in ids:
+                self._watchers.setdefault(id, []).append(tell)
+        try:
+            yield
+        finally:
+            with self._changed:
+                for id in ids:
+                    left = self._watchers.get(id, [])
+                    left.remove(tell)
+                    if not left:
+                        self._watchers.pop(id, None)
 
     def _restore(self, entry: Entry) -> None:
         """Put what an earlier server left into the queue again."""
@@ -293,45 +350,14 @@ class EvaluationQueue:
 
     def _tell(self, ids: Sequence[str]) -> None:
         with self._changed:
-            watching = [watcher for id in ids for watcher in self._watchers.get(id, ())]
-        for watcher in watching:
-            watcher()
+            watching = [(watcher, id) for id in ids for watcher in self._watchers.get(id, ())]
+        for watcher, id in watching:
+            watcher(id)
 
     def _retry_after(self) -> int:
         """Guess the seconds until there is room: one evaluation's, as they come to an end one by one."""
         took = statistics.median(self._took) if self._took else 1.0
         return max(1, min(_MOST_RETRY_AFTER_S, round(took / max(1, len(self._threads)))))
-
-
-class _Watch:
-    """Block in which an event of the running loop is set when a request changes."""
-
-    def __init__(
-        self,
-        watchers: dict[str, list[Callable[[], None]]],
-        lock: threading.Condition,
-        id: str,
-        changed: asyncio.Event,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        self._watchers, self._lock, self._id = watchers, lock, id
-
-        def tell() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(changed.set)
-
-        self._tell = tell
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._watchers.setdefault(self._id, []).append(self._tell)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            left = self._watchers[self._id]
-            left.remove(self._tell)
-            if not left:
-                del self._watchers[self._id]
 
 
 def _queued_for(result: EvaluationResult, seconds: float) -> EvaluationResult:

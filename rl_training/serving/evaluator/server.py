@@ -16,7 +16,9 @@ from kernelwright.kernelbench.version import kernelwright_version
 from kernelwright.rl_training.serving.evaluator.app import Service, application
 from kernelwright.rl_training.serving.evaluator.grading import RequestGrader
 from kernelwright.rl_training.serving.evaluator.ledger import Ledger
+from kernelwright.rl_training.serving.evaluator.metrics import ServerMetrics
 from kernelwright.rl_training.serving.evaluator.queue import EvaluationQueue
+from kernelwright.rl_training.serving.evaluator.rollouts import Rollouts
 from kernelwright.rl_training.serving.evaluator.tasks import TaskCatalogue
 
 _AHEAD = 8  # requests handed to the pool for each of its slots, which picks among them what it has set up
@@ -69,9 +71,11 @@ def started(
         stack.callback(pool.abort)
         info = info.model_copy(update={"slots": pool.slots})
         grader = RequestGrader(pool, info, TaskCatalogue(tasks, any_source), patience_s)
-        queue = EvaluationQueue(ledger, grader, _AHEAD * pool.slots, capacity)
+        metrics = ServerMetrics()
+        queue = EvaluationQueue(ledger, grader, _AHEAD * pool.slots, capacity, metrics.observe)
         stack.callback(queue.close)
-        yield Service(info, queue, grader, tuple(tokens))
+        rollouts = Rollouts(ledger, queue, grader, patience_s)
+        yield Service(info, queue, grader, metrics, rollouts, tuple(tokens))
 
 
 def serve(service: Service, listening: socket.socket) -> None:
