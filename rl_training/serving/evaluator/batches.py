@@ -4,8 +4,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Response
+from fastapi import APIRouter, Depends, HTTPException, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -34,18 +35,29 @@ def batch_routes(queue: EvaluationQueue) -> APIRouter:
         """Tell the state of a batch."""
         return await answer(id, who, response, wait, full)
 
-    @routes.get("/v1/evaluations/{id}/events", response_class=EventSourceResponse, tags=["evaluations"])
-    async def events(id: str, who: Client) -> AsyncGenerator[ServerSentEvent, None]:
-        """Stream the states of an evaluation until it has ended."""
+    def one(id: str, who: Client) -> list[str]:
+        """Check the id before the stream begins, whose status is 200."""
         if queue.find(id, who) is None:
             raise HTTPException(404, "no such evaluation")
-        async for event in changes([id], who):
+        return [id]
+
+    def of_batch(id: str, who: Client) -> list[str]:
+        return [each.id for each in known(id, who)]
+
+    @routes.get("/v1/evaluations/{id}/events", response_class=EventSourceResponse, tags=["evaluations"])
+    async def events(
+        who: Client, ids: Annotated[list[str], Depends(one)]
+    ) -> AsyncGenerator[ServerSentEvent, None]:
+        """Stream the states of an evaluation until it has ended."""
+        async for event in changes(ids, who):
             yield event
 
     @routes.get("/v1/batches/{id}/events", response_class=EventSourceResponse, tags=["evaluations"])
-    async def batch_events(id: str, who: Client) -> AsyncGenerator[ServerSentEvent, None]:
+    async def batch_events(
+        who: Client, ids: Annotated[list[str], Depends(of_batch)]
+    ) -> AsyncGenerator[ServerSentEvent, None]:
         """Stream the states of a batch's evaluations until all have ended."""
-        async for event in changes([each.id for each in known(id, who)], who):
+        async for event in changes(ids, who):
             yield event
 
     async def changes(ids: list[str], who: str) -> AsyncGenerator[ServerSentEvent, None]:
