@@ -77,7 +77,9 @@ class EvaluationClient:
         """Return what came of a request, once it has ended. `request` must have a key."""
         assert request.key is not None
         while True:
-            found = self._asked("POST", "/v1/evaluations", request)
+            found = self._asked(
+                "POST", "/v1/evaluations", request, wait_s=0.0
+            )  # for its id, to give it up by
             while found is not None and found.state not in ENDED:
                 self._open.add(found.id)
                 found = self._asked("GET", f"/v1/evaluations/{(last := found.id)}")
@@ -104,9 +106,12 @@ class EvaluationClient:
         self._closed.set()
         self._http.close()
 
-    def _asked(self, method: str, path: str, sent: Record | None = None) -> EvaluationResult | None:
+    def _asked(
+        self, method: str, path: str, sent: Record | None = None, wait_s: float | None = None
+    ) -> EvaluationResult | None:
         """Return the state of an evaluation after a while; None if the server does not know it."""
-        response = self._again(method, path, sent, {"wait": _WAIT_S, "full": "true"}, none=(404,))
+        asked = {"wait": _WAIT_S if wait_s is None else wait_s, "full": "true"}
+        response = self._again(method, path, sent, asked, none=(404,))
         return self._read(EvaluationResult, response) if response.status_code != 404 else None
 
     def _again(
@@ -165,6 +170,12 @@ class EvaluationClient:
         kind: type[KernelwrightError] = InfrastructureError
         if status == 401:
             kind, error, fix = UsageError, "wrong or missing token", "give the server's token"
+        elif status == 413:
+            kind, error, fix = (
+                TaskError,
+                "the task and the candidate are too large for it",
+                "make them smaller",
+            )
         elif status < 500:
             kind = TaskError
         raise kind(f"{self.url}: {error}", fix)

@@ -95,7 +95,7 @@ class RemoteEvaluator(LocalEvaluator):
             raise TaskError(f"{self.name}: {found.reason}", "correct the task")
         if found.evaluation is None:
             raise InfrastructureError(f"{self.name}: {found.reason or found.state}", "see the server's log")
-        if differs := difference(found.evaluation.target, self.target):
+        if differs := difference(found.target, self.target):
             raise InfrastructureError(f"{self.name} is another machine than before: {differs}", BEGIN_ANEW)
         return found.evaluation
 

@@ -1,20 +1,30 @@
 """Comparison of machines: results of different ones never stand side by side."""
 
-from kernelwright.kernelbench.records import Fingerprint, Target
+from typing import Protocol
+
+from kernelwright.kernelbench.records import Fingerprint
 
 BEGIN_ANEW = "begin another run: results of two machines cannot be compared"
 _GIB = 1 << 30
 
 
-def difference(one: Target, other: Target) -> str:
+class Machine(Protocol):
+    """What a result was measured on."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+
+def difference(one: Machine, other: Machine) -> str:
     """Return in what `one` differs from `other` that a measured time depends on; empty if in nothing.
 
     Of memory only whole GiB count, for machines of one kind differ by what firmware takes.
     """
     if one.device.partition(":")[0] != other.device.partition(":")[0]:
         return f"its device is {one.device}, not {other.device}"
-    if one.chips != other.chips:
-        return f"it builds for {_listed(one.chips)}, not {_listed(other.chips)}"
     for name in Fingerprint.model_fields:
         mine, theirs = getattr(one.fingerprint, name), getattr(other.fingerprint, name)
         if name == "memory_bytes":
@@ -30,7 +40,3 @@ _WORDS = {
     "last_level_cache_bytes": "last-level cache in bytes",
     "torch": "version of torch",
 }
-
-
-def _listed(chips: tuple[str, ...]) -> str:
-    return ", ".join(chips) or "no chip"

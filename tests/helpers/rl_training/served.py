@@ -136,13 +136,13 @@ def service(
 
 
 @contextmanager
-def served(database: Path, pool: FilePool | None = None, **options: Any) -> Iterator[str]:
+def served(database: Path, pool: FilePool | None = None, port: int = 0, **options: Any) -> Iterator[str]:
     """A server over HTTP, in a thread, at the address that is yielded."""
     import uvicorn
 
     from kernelwright.rl_training.serving.evaluator.app import application
 
-    with service(database, pool, **options) as made, listening("127.0.0.1", 0) as (socket, address):
+    with service(database, pool, **options) as made, listening("127.0.0.1", port) as (socket, address):
         server = uvicorn.Server(
             uvicorn.Config(application(made), log_level="error", timeout_graceful_shutdown=1)
         )

@@ -22,7 +22,7 @@ class Scripted:
     def __init__(self) -> None:
         self.sessions = self.pool = self
         self.members = (self,)
-        self.timing_lock, self.device = TimingLock(), "cpu"
+        self.timing_lock, self.device, self.name, self.at_once = TimingLock(), "cpu", "cpu", None
         self.at_hand: Task | None = None
         self.asked: list[tuple[str, str]] = []
         self.go_on = threading.Event()

@@ -20,9 +20,9 @@ class ScriptedDevice:
 
     def __init__(self, name: str) -> None:
         self.sessions = self.pool = self
-        self.device, self.timing_lock = name, TimingLock()
+        self.name, self.device, self.at_once, self.timing_lock = name, name, None, TimingLock()
         self.held: set[str] = set()  # tasks
-        self.fault: str | None = None
+        self.broken: str | None = None
         self.closed = threading.Event()
 
     def sibling(self, _: Any) -> "ScriptedDevice":
@@ -37,8 +37,8 @@ class ScriptedDevice:
     def release(self) -> None:
         pass
 
-    def device_fault(self) -> str | None:
-        return self.fault
+    def fault(self) -> str | None:
+        return self.broken
 
     def __enter__(self) -> "ScriptedDevice":
         return self
@@ -50,7 +50,7 @@ class ScriptedDevice:
 class ScriptedDevices:
     def __init__(self, count: int) -> None:
         self.members = [ScriptedDevice(f"cuda:{number}") for number in range(count)]
-        self.sessions, self.timing_lock = self.members[0], TimingLock()
+        self.sessions, self.at_once, self.timing_lock = self.members[0], None, TimingLock()
 
 
 A, B = (Task(id=name, level=1, source=f"# {name}") for name in "AB")
@@ -161,12 +161,12 @@ def test_a_device_that_does_not_work_any_more_is_left_out_at_once(
     devices: ScriptedDevices, made: EvaluationPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     devices.members[1].held.add("A")
-    devices.members[1].fault = "it has fallen off the bus"
+    devices.members[1].broken = "it has fallen off the bus"
     with caplog.at_level(logging.WARNING, "kernelwright"):
         assert made.ask(A, fails_on("cuda:1")).result(10) == "cuda:0"
         assert devices.members[1].closed.wait(10)
     assert caplog.messages == ["cuda:1 is left out: it has fallen off the bus; cuda:0 goes on"]
-    devices.members[0].fault = "it has, too"
+    devices.members[0].broken = "it has, too"
     for _ in range(2):  # the last one is asked again and again, and whoever asks is told
         with pytest.raises(InfrastructureError, match="cuda:0 does not work any more: it has, too"):
             made.ask(A, fails_on("cuda:0")).result(10)
