@@ -74,7 +74,7 @@ CompileLimit = Annotated[
     typer.Option(
         "--compile-limit",
         metavar="S",
-        help="Seconds to compile a baseline in.",
+        help="Seconds of torch.compile.",
     ),
 ]
 OwnKernels = Annotated[

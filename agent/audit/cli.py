@@ -22,6 +22,7 @@ from kernelwright.kernelbench.cli import AnyTargets, Baselines, CompileLimit, Ef
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import COMPILE_S, LocalEvaluator
 from kernelwright.kernelbench.options import Section, command, given
+from kernelwright.kernelbench.remote.options import Servers, ServerToken
 from kernelwright.results.archives import kernelbench_runs
 from kernelwright.results.archives.kernelbench_runs import AUDIT
 from kernelwright.results.archives.reading import KINDS, read_archive
@@ -58,6 +59,8 @@ class GradingOptions(Section):
     baselines: Baselines = None
     compile_limit: CompileLimit = COMPILE_S
     effort: EffortName = "full"
+    servers: Servers = ()
+    server_token: ServerToken = None
 
     @property
     def resolved(self) -> EvaluationOptions:
@@ -67,6 +70,8 @@ class GradingOptions(Section):
             baselines=self.baselines,
             compile_limit=self.compile_limit,
             effort=self.effort,
+            servers=self.servers,
+            server_token=self.server_token,
             profilers="none",
         )
         chosen.check()

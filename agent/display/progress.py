@@ -93,6 +93,8 @@ def opening_line(config: RunConfig, url: str | None, tasks: int, folder: Path) -
     most = f"at most {budget}" if budget else "no limit of dollars" if model.model is not None else ""
     work = f"{tasks} task{'s' if tasks != 1 else ''}, {options.rounds} rounds each, {options.search}"
     on = " and ".join(config.evaluation.devices or (config.evaluation.device,))
+    if config.evaluation.servers:
+        on = f"{on} of {' and '.join(config.evaluation.servers)}"
     return " · ".join(filter(None, (who, f"{work}, on {on}", most, str(folder))))
 
 

@@ -23,9 +23,9 @@ from kernelwright.kernelbench.remote.wire import (
     ENDED,
     EvaluationRequest,
     EvaluationResult,
+    SentTask,
     ServerHealth,
     ServerInfo,
-    TaskText,
 )
 from kernelwright.kernelbench.version import kernelwright_version
 
@@ -89,7 +89,7 @@ class EvaluationClient:
 
     def work(self, task: Task) -> Work:
         """Return what a call of a task's reference must move and compute. Raises TaskError."""
-        return self._read(Work, self._again("POST", "/v1/work", TaskText.of(task), {}))
+        return self._read(Work, self._again("POST", "/v1/work", SentTask.of(task), {}))
 
     def abort(self) -> None:
         """Give up all evaluations that are waited for, from any thread; who waits is told so."""

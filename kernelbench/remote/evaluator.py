@@ -15,7 +15,7 @@ from kernelwright.kernelbench.evaluator.several_devices import SeveralDevices
 from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Target, Task, Work
 from kernelwright.kernelbench.remote.client import AWAY_S, EvaluationClient, ServerAwayError
 from kernelwright.kernelbench.remote.machines import BEGIN_ANEW, difference
-from kernelwright.kernelbench.remote.wire import EvaluationRequest, EvaluationResult, ServerInfo, TaskText
+from kernelwright.kernelbench.remote.wire import EvaluationRequest, EvaluationResult, SentTask, ServerInfo
 
 _AHEAD = 2  # evaluations handed to a server beyond those it does at a time, so that none of its slots waits
 _KNOWN = 1000  # tasks whose server is remembered
@@ -34,7 +34,7 @@ class EvaluationServer:
     def evaluate(self, task: Task, candidate: Candidate, measurement: Measurement) -> EvaluationResult:
         """Have a candidate evaluated. Raises as `EvaluationClient` does."""
         request = EvaluationRequest(
-            task=TaskText.of(task),
+            task=SentTask.of(task),
             source=candidate.source,
             language=candidate.language,
             effort=measurement.effort or self.effort,

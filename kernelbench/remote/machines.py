@@ -9,7 +9,7 @@ _GIB = 1 << 30
 
 
 class Machine(Protocol):
-    """What a result was measured on."""
+    """Machine of a result."""
 
     @property
     def device(self) -> str: ...

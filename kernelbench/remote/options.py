@@ -13,12 +13,10 @@ from kernelwright.kernelbench.remote.evaluator import reachable
 
 Servers = Annotated[
     tuple[str, ...],
-    typer.Option(
-        "--evaluator", metavar="URL", help="Server that evaluates, in place of this machine; repeatable."
-    ),
+    typer.Option("--evaluator", metavar="URL", help="Server to evaluate on; repeatable."),
 ]
 ServerToken = Annotated[
-    Path | None, typer.Option("--evaluator-token", metavar="FILE", help="File with the token of --evaluator.")
+    Path | None, typer.Option("--evaluator-token", metavar="FILE", help="File with the server's token.")
 ]
 
 

@@ -33,7 +33,7 @@ ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 NoVerdictCause = Literal["evaluator", "patience", "task", "cancelled"]
 
 
-class TaskText(Record):
+class SentTask(Record):
     """A task by its text, or one of the server's with constants set."""
 
     name: _ID  # its id; without a source that of a task of the server's
@@ -60,7 +60,7 @@ class TaskText(Record):
 class EvaluationRequest(Record):
     """A candidate to evaluate: a file, or a model's reply with a file in it."""
 
-    task: _ID | TaskText
+    task: _ID | SentTask
     source: Text | None = None
     reply: Text | None = None
     language: Language | None = None  # that the candidate must be in; None: any
@@ -147,7 +147,7 @@ class BatchResult(Record):
 
 
 class ServerHealth(Record):
-    """What anyone may know of a server."""
+    """Public state of a server."""
 
     status: Literal["ok"] = "ok"
     api: int = API
@@ -155,7 +155,7 @@ class ServerHealth(Record):
 
 
 class ServerInfo(Record):
-    """What a client must know of a server.
+    """Facts that a client must know of a server.
 
     `slots`: evaluations under way at a time; `queue`: evaluations that may wait.
     """

@@ -93,6 +93,8 @@ def rl(config: RlConfig) -> None:
     from kernelwright.agent.profiled import ProfilingPool
     from kernelwright.kernelbench.devices import devices_of
     from kernelwright.kernelbench.machine import cache_folder
+    from kernelwright.kernelbench.remote.evaluator import connect
+    from kernelwright.kernelbench.remote.options import read_token, servers_target
     from kernelwright.kernelbench.without_gpu import start_evaluator
     from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.hacks import HackMemory
@@ -100,8 +102,12 @@ def rl(config: RlConfig) -> None:
 
     rollouts, algorithm, updates = config.rollouts, config.algorithm, config.updates
     seed, data = updates.seed, rollouts.data
-    devices = devices_of(rollouts.target)
-    scheme, tasks = scheme_of(algorithm.reward), _tasks(data, seed, rollouts.target)
+    servers, token = rollouts.servers, rollouts.server_token
+    if servers:
+        devices: tuple[str, ...] = (servers_target(servers, token, target=rollouts.target).device,)
+    else:
+        devices = devices_of(rollouts.target)
+    scheme, tasks = scheme_of(algorithm.reward), _tasks(data, seed, devices[0])
     _quiet()
     from transformers import set_seed
 
@@ -151,7 +157,11 @@ def rl(config: RlConfig) -> None:
             inputs |= {each.task.id: each.task.sha256 for each in tasks}
             method = f"rl {algorithm.estimator}"
             stack.enter_context(tracked(out, method, settings, {"training": seed}, inputs))
-            evaluator = stack.enter_context(start_evaluator(cache=cache_folder(), devices=devices))
+            evaluator = stack.enter_context(
+                connect(servers, read_token(token), cache=cache_folder())
+                if servers
+                else start_evaluator(cache=cache_folder(), devices=devices)
+            )
             pool = stack.enter_context(ProfilingPool(evaluator))
             hacks = stack.enter_context(HackMemory(out / "hacks.db"))
             for known in _runs(data):

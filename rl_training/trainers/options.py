@@ -9,6 +9,7 @@ from pydantic import Field
 
 from kernelwright.kernelbench.cli import Json, TargetNames
 from kernelwright.kernelbench.options import Section
+from kernelwright.kernelbench.remote.options import Servers, ServerToken
 from kernelwright.rl_training.tracking.trackers import Tracking
 from kernelwright.rl_training.trainers.precision import Precision, usual
 
@@ -205,6 +206,8 @@ class RolloutOptions(Section):
         "none"
     )
     target: TargetNames = "cpu"
+    servers: Servers = ()
+    server_token: ServerToken = None
 
 
 class RlConfig(Section):

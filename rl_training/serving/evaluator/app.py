@@ -12,10 +12,10 @@ from kernelwright.kernelbench.remote.wire import (
     EvaluationRequest,
     EvaluationResult,
     Problem,
+    SentTask,
     ServerHealth,
     ServerInfo,
     TaskList,
-    TaskText,
 )
 from kernelwright.rl_training.serving.evaluator.batches import batch_routes, without_record
 from kernelwright.rl_training.serving.evaluator.dialects import dialect_routes
@@ -44,7 +44,7 @@ _OF_IDS: dict[int | str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Service:
-    """What a server's routes work with. Without `tokens` everybody may ask."""
+    """Parts that a server's routes work with. Without `tokens` everybody may ask."""
 
     info: ServerInfo
     queue: EvaluationQueue
@@ -88,7 +88,7 @@ def application(service: Service) -> FastAPI:
         return service.grader.tasks.listed
 
     @app.post("/v1/work", tags=["tasks"], responses=_OF_REQUESTS)
-    def work(task: TaskText, who: Client) -> Work:
+    def work(task: SentTask, who: Client) -> Work:
         """Tell what a call of a task's reference must move and compute."""
         return service.grader.work(task)
 

@@ -3,7 +3,7 @@
     OpenRLHF   --remote_rm_url  http://any:TOKEN@gpu7:8900/v1/openrlhf?scheme=kevin
     slime      --rm-type remote_rm --rm-url http://any:TOKEN@gpu7:8900/v1/slime?scheme=kevin
 
-The label of a row is its task: an id, or the JSON of a `TaskText`. Neither form can say that there is no
+The label of a row is its task: an id, or the JSON of a `SentTask`. Neither form can say that there is no
 verdict, and both trainers ask again after an error: so a reward that is not known, or not yet, is 503 and
 never a number.
 """
@@ -21,7 +21,7 @@ from kernelwright.kernelbench.remote.wire import (
     EffortOf,
     EvaluationRequest,
     EvaluationResult,
-    TaskText,
+    SentTask,
     Text,
 )
 from kernelwright.rl_training.serving.evaluator.guards import Client, RewardUnknown
@@ -113,7 +113,7 @@ def _request(
     label: str, reply: str, scheme: str, effort: EffortOf | None, language: Language | None
 ) -> EvaluationRequest:
     try:
-        task = TaskText.model_validate_json(label) if label.startswith("{") else label
+        task = SentTask.model_validate_json(label) if label.startswith("{") else label
         return EvaluationRequest(
             task=task, reply=reply or " ", scheme=scheme, effort=effort, language=language
         )

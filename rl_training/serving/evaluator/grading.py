@@ -20,10 +20,10 @@ from kernelwright.kernelbench.remote.wire import (
     EvaluationRequest,
     EvaluationResult,
     NoVerdictCause,
+    SentTask,
     ServerInfo,
     StageSeconds,
     TargetMachine,
-    TaskText,
 )
 from kernelwright.rl_training.environment.grader import Grader, Pool
 from kernelwright.rl_training.outcome import Outcome
@@ -43,7 +43,7 @@ class ServedPool(Pool, Protocol):
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """What a request means on this server. `fault`: why a reply is no candidate; then it is not tried."""
+    """Meaning of a request on this server. `fault`: why a reply is no candidate; then it is not tried."""
 
     request: EvaluationRequest
     task: Task
@@ -150,7 +150,7 @@ class RequestGrader:
             evaluation=found,
         )
 
-    def work(self, asked: TaskText) -> Work:
+    def work(self, asked: SentTask) -> Work:
         """Return the work of a task. Raises NotAllowedError, UsageError, InfrastructureError."""
         return self.pool.work(self.tasks.find(asked))
 

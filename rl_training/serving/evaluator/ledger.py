@@ -40,7 +40,7 @@ _KEPT_S = 30 * 24 * 3600.0  # that ended requests are kept
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A request, as it stands in the ledger. `request` and `result` are JSON."""
 
     id: str
@@ -108,14 +108,14 @@ class Ledger:
                 ) from None
             raise
 
-    def add(self, entries: Sequence[NewEntry], client: str, batch: str | None = None) -> list[Entry]:
+    def add(self, entries: Sequence[NewEntry], client: str, batch: str | None = None) -> list[LedgerEntry]:
         """Add requests, all or none; one whose key is known is the one that there is."""
         now, found = time.time(), []
         with self._writing():
             for place, new in enumerate(entries):
                 known = self._by_key(client, new.key)
                 if known is None:
-                    known = Entry(
+                    known = LedgerEntry(
                         id=uuid.uuid4().hex,
                         client=client,
                         key=new.key,
@@ -165,13 +165,13 @@ class Ledger:
                     ended.append(result.id)
         return ended
 
-    def entry(self, id: str, client: str) -> Entry | None:
+    def entry(self, id: str, client: str) -> LedgerEntry | None:
         """Return a client's request."""
         with self._lock, self._errors():
             found = self._one(id)
         return found if found is not None and found.client == client else None
 
-    def of_key(self, client: str, key: str | None) -> Entry | None:
+    def of_key(self, client: str, key: str | None) -> LedgerEntry | None:
         """Return the request that a client has given this key."""
         with self._lock, self._errors():
             return self._by_key(client, key)
@@ -185,11 +185,11 @@ class Ledger:
             ).fetchone()
         return EvaluationResult.model_validate_json(row[0]) if row is not None else None
 
-    def open(self) -> list[Entry]:
+    def open(self) -> list[LedgerEntry]:
         """Return the requests that have not ended, the oldest first."""
         return self._several("state = 'queued' ORDER BY created, place", ())
 
-    def batch(self, id: str, client: str) -> list[Entry]:
+    def batch(self, id: str, client: str) -> list[LedgerEntry]:
         """Return the requests of a client's batch, in their order; none if there is no such batch."""
         with self._lock, self._errors():
             row = self._connection.execute(
@@ -233,24 +233,24 @@ class Ledger:
     def close(self) -> None:
         self._connection.close()
 
-    def _several(self, which: str, values: tuple[str, ...]) -> list[Entry]:
+    def _several(self, which: str, values: tuple[str, ...]) -> list[LedgerEntry]:
         with self._lock, self._errors():
             rows = self._connection.execute(
                 f"SELECT {_COLUMNS} FROM evaluations WHERE {which}", values
             ).fetchall()
-        return [Entry(*row) for row in rows]
+        return [LedgerEntry(*row) for row in rows]
 
-    def _one(self, id: str) -> Entry | None:
+    def _one(self, id: str) -> LedgerEntry | None:
         row = self._connection.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE id = ?", (id,)).fetchone()
-        return Entry(*row) if row is not None else None
+        return LedgerEntry(*row) if row is not None else None
 
-    def _by_key(self, client: str, key: str | None) -> Entry | None:
+    def _by_key(self, client: str, key: str | None) -> LedgerEntry | None:
         if key is None:
             return None
         row = self._connection.execute(
             f"SELECT {_COLUMNS} FROM evaluations WHERE client = ? AND key = ?", (client, key)
         ).fetchone()
-        return Entry(*row) if row is not None else None
+        return LedgerEntry(*row) if row is not None else None
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

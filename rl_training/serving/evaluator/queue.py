@@ -26,7 +26,7 @@ from kernelwright.kernelbench.remote.wire import (
     State,
 )
 from kernelwright.rl_training.serving.evaluator.grading import PreparedRequest
-from kernelwright.rl_training.serving.evaluator.ledger import Entry, Ledger, NewEntry
+from kernelwright.rl_training.serving.evaluator.ledger import Ledger, LedgerEntry, NewEntry
 
 TRIES = 3
 _MOST_RETRY_AFTER_S = 60
@@ -149,7 +149,7 @@ class EvaluationQueue:
         """Return the states of the requests of a client's batch; none if there is no such batch."""
         return [self.state_of(entry) for entry in self._ledger.batch(id, client)]
 
-    def state_of(self, entry: Entry) -> EvaluationResult:
+    def state_of(self, entry: LedgerEntry) -> EvaluationResult:
         """Return the state of a request."""
         if entry.result is not None:
             return EvaluationResult.model_validate_json(entry.result)
@@ -255,7 +255,7 @@ class EvaluationQueue:
                     if not left:
                         self._watchers.pop(id, None)
 
-    def _restore(self, entry: Entry) -> None:
+    def _restore(self, entry: LedgerEntry) -> None:
         """Put what an earlier server left into the queue again."""
         try:
             asked = self._grade.prepared(EvaluationRequest.model_validate_json(entry.request))
@@ -265,7 +265,7 @@ class EvaluationQueue:
             return
         self._put(asked, entry)
 
-    def _put(self, asked: PreparedRequest, entry: Entry) -> None:
+    def _put(self, asked: PreparedRequest, entry: LedgerEntry) -> None:
         job = self._jobs.get(asked.digest)
         if job is None:
             job = self._jobs[asked.digest] = QueuedJob(asked, entry.client)

@@ -5,14 +5,14 @@ from concurrent.futures import Future
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
-from kernelwright.kernelbench.remote.wire import EvaluationRequest, EvaluationResult, TaskText
+from kernelwright.kernelbench.remote.wire import EvaluationRequest, EvaluationResult, SentTask
 from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.grader import Pool
 from kernelwright.rl_training.serving.evaluator.queue import EvaluationQueue
 
 
 class QueuedPool:
-    """What `Grader` needs, for one client of the server. `submit` raises QueueFull."""
+    """Pool for a `Grader`, of one client of the server. `submit` raises QueueFull."""
 
     def __init__(self, queue: EvaluationQueue, pool: Pool, client: str) -> None:
         self._queue, self._pool, self._client = queue, pool, client
@@ -23,7 +23,7 @@ class QueuedPool:
         """Return the evaluation to come."""
         request = EvaluationRequest.model_validate(
             {
-                "task": TaskText.of(task),
+                "task": SentTask.of(task),
                 "source": candidate.source,
                 "language": candidate.language,
                 "effort": measurement.effort,

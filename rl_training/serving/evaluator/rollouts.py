@@ -19,7 +19,7 @@ from kernelwright.agent.llm.session import languages_for
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import EFFORTS, QUICK
 from kernelwright.kernelbench.records import Language, Record
-from kernelwright.kernelbench.remote.wire import EffortOf, TargetMachine, TaskText, Text
+from kernelwright.kernelbench.remote.wire import EffortOf, SentTask, TargetMachine, Text
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData
@@ -39,7 +39,7 @@ R = TypeVar("R")
 class RolloutRequest(Record):
     """A task to be answered in at most `turns` turns."""
 
-    task: Annotated[str, Field(min_length=1, max_length=500)] | TaskText
+    task: Annotated[str, Field(min_length=1, max_length=500)] | SentTask
     turns: int = Field(default=1, ge=1, le=MOST_TURNS)
     scheme: Annotated[str, Field(max_length=100)] | dict[str, JsonValue] = "log-speedup"
     effort: EffortOf | None = None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task
-from kernelwright.kernelbench.remote.wire import ServedTask, TaskList, TaskText
+from kernelwright.kernelbench.remote.wire import SentTask, ServedTask, TaskList
 
 
 class NotAllowedError(UsageError):
@@ -30,7 +30,7 @@ class TaskCatalogue:
             ),
         )
 
-    def find(self, asked: str | TaskText) -> Task:
+    def find(self, asked: str | SentTask) -> Task:
         """Return the task. Raises NotAllowedError, UsageError for a text that is no task."""
         if isinstance(asked, str):
             return self._named(asked)
