@@ -101,11 +101,6 @@ class LocalEvaluator(ABC):
         return None
 
     @property
-    def profiles_here(self) -> bool:
-        """True if candidates run in processes of this machine, where profilers can look at them."""
-        return True
-
-    @property
     def timing_lock(self) -> TimingLock:
         """Lock that keeps who computes beside this evaluator stopped while it times."""
         return self.sessions.pool.timing_lock
@@ -135,6 +130,15 @@ class LocalEvaluator(ABC):
     def fault(self) -> str | None:
         """Say why the device no longer works; None while it does."""
         return self.sessions.device_fault()
+
+    def profiled_there(
+        self, task: Task, candidate: Candidate, evaluation: Evaluation, known: str | None, closely: bool
+    ) -> str | None:
+        """Return what profilers of the machine of `evaluation` read, as JSON; None where that is this one.
+
+        `known`: the profile so far, as JSON. `closely`: with profilers that take minutes.
+        """
+        return None
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         """Return a build error for a reply that is no candidate, without trying it."""

@@ -23,6 +23,7 @@ from kernelwright.kernelbench.remote.wire import (
     ENDED,
     EvaluationRequest,
     EvaluationResult,
+    ProfileRequest,
     SentTask,
     ServerHealth,
     ServerInfo,
@@ -33,6 +34,7 @@ R = TypeVar("R", bound=Record)
 AWAY_S = 300.0  # that a server may be away, such as to be started again
 _WAIT_S = 20.0  # that one request waits for a result
 _ANSWER_S = 30.0  # that an answer may take beyond it
+_CONNECT_S, _PROFILED_S = 10.0, 900.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 15.0
 _AGAIN = (429, 502, 503, 504)
 _START = "kernelwright serve evaluator --host 0.0.0.0 --port 8900 --token-file FILE"
@@ -58,7 +60,6 @@ class EvaluationClient:
         self._http = httpx2.Client(
             base_url=self.url,
             headers=headers,
-            timeout=httpx2.Timeout(_WAIT_S + _ANSWER_S, connect=10.0),
             limits=httpx2.Limits(max_connections=None),
         )
         self._closed = threading.Event()
@@ -91,6 +92,10 @@ class EvaluationClient:
         """Return what a call of a task's reference must move and compute. Raises TaskError."""
         return self._read(Work, self._again("POST", "/v1/work", SentTask.of(task), {}))
 
+    def profile(self, request: ProfileRequest) -> str:
+        """Return what the server's profilers read of a candidate, as JSON. Raises TaskError."""
+        return self._again("POST", "/v1/profiles", request, {}, within_s=_PROFILED_S).text
+
     def abort(self) -> None:
         """Give up all evaluations that are waited for, from any thread; who waits is told so."""
         self._closed.set()
@@ -121,12 +126,13 @@ class EvaluationClient:
         sent: Record | None,
         parameters: dict[str, Any],
         none: tuple[int, ...] = (),
+        within_s: float = _WAIT_S + _ANSWER_S,
     ) -> httpx2.Response:
-        """Send a request until the server has answered it."""
+        """Send a request until the server has answered it, which may take `within_s`."""
         pause, away_since = _FIRST_PAUSE_S, None
         while True:
             try:
-                response = self._once(method, path, sent, parameters)
+                response = self._once(method, path, sent, parameters, within_s)
             except ServerAwayError:
                 away_since = away_since or time.monotonic()
                 if self._closed.is_set() or time.monotonic() - away_since > self._away_s:
@@ -140,14 +146,24 @@ class EvaluationClient:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _once(
-        self, method: str, path: str, sent: Record | None = None, parameters: dict[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        sent: Record | None = None,
+        parameters: dict[str, Any] | None = None,
+        within_s: float = _WAIT_S + _ANSWER_S,
     ) -> httpx2.Response:
         content = None
         if sent is not None:
             content = sent.model_dump_json(exclude_none=True, by_alias=True).encode()
         try:
             return self._http.request(
-                method, path, content=content, params=parameters, headers={"Content-Type": "application/json"}
+                method,
+                path,
+                content=content,
+                params=parameters,
+                headers={"Content-Type": "application/json"},
+                timeout=httpx2.Timeout(within_s, connect=_CONNECT_S),
             )
         except (httpx2.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
             raise ServerAwayError(

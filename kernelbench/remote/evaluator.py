@@ -15,7 +15,13 @@ from kernelwright.kernelbench.evaluator.several_devices import SeveralDevices
 from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Target, Task, Work
 from kernelwright.kernelbench.remote.client import AWAY_S, EvaluationClient, ServerAwayError
 from kernelwright.kernelbench.remote.machines import BEGIN_ANEW, difference
-from kernelwright.kernelbench.remote.wire import EvaluationRequest, EvaluationResult, SentTask, ServerInfo
+from kernelwright.kernelbench.remote.wire import (
+    EvaluationRequest,
+    EvaluationResult,
+    ProfileRequest,
+    SentTask,
+    ServerInfo,
+)
 
 _AHEAD = 2  # evaluations handed to a server beyond those it does at a time, so that none of its slots waits
 _KNOWN = 1000  # tasks whose server is remembered
@@ -75,10 +81,6 @@ class RemoteEvaluator(LocalEvaluator):
     def environment(self) -> Environment:
         return self._server.info.environment
 
-    @property
-    def profiles_here(self) -> bool:
-        return False
-
     def describe_chip(self) -> str:
         return self.target.fingerprint.chip
 
@@ -101,6 +103,21 @@ class RemoteEvaluator(LocalEvaluator):
 
     def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
         return self.evaluate(task, candidate, measurement)
+
+    def profiled_there(
+        self, task: Task, candidate: Candidate, evaluation: Evaluation, known: str | None, closely: bool
+    ) -> str | None:
+        request = ProfileRequest(
+            task=SentTask.of(task),
+            source=candidate.source,
+            language=candidate.language,
+            schedule=candidate.schedule,
+            kernels=candidate.kernels,
+            evaluation=evaluation,
+            known=known,
+            closely=closely,
+        )
+        return self._server.client.profile(request)
 
     def work(self, task: Task) -> Work:
         return self._server.client.work(task)

@@ -93,6 +93,19 @@ class EvaluationRequest(Record):
         )
 
 
+class ProfileRequest(Record):
+    """A candidate that was evaluated, for profilers to read. `known`: its profile so far, as JSON."""
+
+    task: SentTask
+    source: Text
+    language: Language
+    schedule: dict[str, str] = Field(default_factory=dict)
+    kernels: tuple[str, ...] = ()
+    evaluation: Evaluation
+    known: str | None = None
+    closely: bool = False  # with profilers that take minutes
+
+
 class StageSeconds(Record):
     """Seconds that an evaluation waited and took."""
 

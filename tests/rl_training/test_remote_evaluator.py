@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError, UsageError
 from kernelwright.kernelbench.evaluator import EFFORTS, EvaluationPool, LocalEvaluator, Measurement
 from kernelwright.kernelbench.evaluator.several_devices import SeveralDevices
@@ -18,7 +19,7 @@ from kernelwright.kernelbench.remote.client import EvaluationClient, ServerAwayE
 from kernelwright.kernelbench.remote.evaluator import RemoteEvaluator, reachable
 from kernelwright.kernelbench.remote.options import read_token, servers_target
 from tests.helpers.results.run_factory import TARGET
-from tests.helpers.rl_training.recorded import WORK, builtin_task
+from tests.helpers.rl_training.recorded import PROFILE, WORK, builtin_task
 from tests.helpers.rl_training.served import FilePool, file, process, served
 
 TOKEN = "token-of-the-trainer"
@@ -79,6 +80,14 @@ def test_a_server_evaluates_as_this_machine_would(url: str) -> None:
         assert found.verdict is Verdict.correct and found.speedup is not None
         assert evaluator.target == TARGET and evaluator.work(RELU) == WORK
         assert evaluator.rejected(RELU, candidate(1), "no file").verdict is Verdict.build_error
+
+
+def test_profiles_are_read_where_candidates_run(url: str) -> None:
+    with remote(url) as evaluator, ProfilingPool(evaluator, slots=1) as pool:
+        found = pool.evaluate(RELU, candidate(1.5))
+        assert pool.profile(RELU, candidate(1.5), found) == PROFILE
+        with pytest.raises(TaskError, match="is of another task or candidate"):
+            evaluator.profiled_there(RELU, candidate(1.6), found, None, False)
 
 
 def test_the_effort_is_that_of_who_asks(tmp_path: Path) -> None:

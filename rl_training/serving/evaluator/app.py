@@ -1,22 +1,27 @@
 """Routes of a server of evaluations. GET /docs shows them with their records, /openapi.json to programs."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import anyio
 from fastapi import FastAPI, HTTPException, Response
 from fastapi.concurrency import run_in_threadpool
 
+from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Work
 from kernelwright.kernelbench.remote.wire import (
     ENDED,
     EvaluationRequest,
     EvaluationResult,
     Problem,
+    ProfileRequest,
     SentTask,
     ServerHealth,
     ServerInfo,
     TaskList,
 )
+from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.serving.evaluator.batches import batch_routes, without_record
 from kernelwright.rl_training.serving.evaluator.dialects import dialect_routes
 from kernelwright.rl_training.serving.evaluator.grading import RequestGrader
@@ -26,20 +31,26 @@ from kernelwright.rl_training.serving.evaluator.queue import EvaluationQueue
 from kernelwright.rl_training.serving.evaluator.rollouts import Rollouts, rollout_routes
 
 MOST_BYTES = 16 << 20  # of a request's body
+_PROFILING = 64  # profiles that are being read
 _TITLE = "kernelwright: evaluations and rewards"
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "The token is missing or wrong."},
-    422: {"model": Problem, "description": "The request is invalid."},
-}
-_OF_REQUESTS: dict[int | str, dict[str, Any]] = {
-    403: {"model": Problem, "description": "The task is not allowed."},
-    409: {"model": Problem, "description": "The key names another request."},
-    413: {"description": "The body is too large."},
-    429: {"model": Problem, "description": "The queue is full; Retry-After has the seconds to wait."},
-}
-_OF_IDS: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "There is none with this id."}
-}
+
+
+def _responses(said: dict[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Describe answers that are a `Problem`, whatever else a route answers."""
+    content = {"application/json": {"schema": Problem.model_json_schema()}}
+    return {status: {"description": text, "content": content} for status, text in said.items()}
+
+
+_ERRORS = _responses({401: "The token is missing or wrong.", 422: "The request is invalid."})
+_OF_IDS = _responses({404: "There is none with this id."})
+_OF_REQUESTS = _responses(
+    {
+        400: "The body is no text in UTF-8.",
+        403: "The task is not allowed.",
+        409: "The key names another request.",
+        429: "The queue is full; Retry-After has the seconds to wait.",
+    }
+) | {413: {"description": "The body is too large.", "content": {"text/plain": {}}}}
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,7 @@ def application(service: Service) -> FastAPI:
     )
     app.state.tokens = service.tokens
     queue = service.queue
+    profiling = anyio.CapacityLimiter(_PROFILING)  # threads of their own
     add_errors(app)
 
     @app.get("/health", tags=["server"])
@@ -91,6 +103,15 @@ def application(service: Service) -> FastAPI:
     def work(task: SentTask, who: Client) -> Work:
         """Tell what a call of a task's reference must move and compute."""
         return service.grader.work(task)
+
+    @app.post("/v1/profiles", tags=["evaluations"], responses=_OF_REQUESTS)
+    async def profile(request: ProfileRequest, who: Client) -> Profile:
+        """Read a candidate that was timed with the server's profilers."""
+        read = partial(service.grader.profile, request)
+        found = await anyio.to_thread.run_sync(read, limiter=profiling)
+        if found is None:
+            raise UsageError("a candidate that was not timed has no profile", "send one that was")
+        return found
 
     @app.post("/v1/evaluations", status_code=202, tags=["evaluations"], responses=_OF_REQUESTS)
     async def evaluate(

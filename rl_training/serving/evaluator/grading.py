@@ -20,11 +20,13 @@ from kernelwright.kernelbench.remote.wire import (
     EvaluationRequest,
     EvaluationResult,
     NoVerdictCause,
+    ProfileRequest,
     SentTask,
     ServerInfo,
     StageSeconds,
     TargetMachine,
 )
+from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.grader import Grader, Pool
 from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.remeasure import BestSoFar
@@ -39,6 +41,16 @@ class ServedPool(Pool, Protocol):
     """Protocol of `kernelwright.agent.profiled.ProfilingPool`, as far as a server needs it."""
 
     def work(self, task: Task) -> Work: ...
+
+    def profile(
+        self,
+        task: Task,
+        candidate: Candidate,
+        evaluation: Evaluation,
+        known: Profile | None = None,
+        *,
+        closely: bool = False,
+    ) -> Profile | None: ...
 
 
 @dataclass(frozen=True)
@@ -153,6 +165,27 @@ class RequestGrader:
     def work(self, asked: SentTask) -> Work:
         """Return the work of a task. Raises NotAllowedError, UsageError, InfrastructureError."""
         return self.pool.work(self.tasks.find(asked))
+
+    def profile(self, asked: ProfileRequest) -> Profile | None:
+        """Return what profilers read of a candidate; None if it was not timed.
+
+        Raises NotAllowedError, UsageError, InfrastructureError.
+        """
+        task = self.tasks.find(asked.task)
+        candidate = Candidate(
+            source=asked.source,
+            language=asked.language,
+            author=_AUTHOR,
+            schedule=asked.schedule,
+            kernels=asked.kernels,
+        )
+        if (asked.evaluation.task, asked.evaluation.candidate) != (task.id, candidate.sha256):
+            raise UsageError("the evaluation is of another task or candidate", "send its own")
+        try:
+            known = Profile.model_validate_json(asked.known) if asked.known is not None else None
+        except ValidationError:
+            raise UsageError("the known profile is none of this version", "leave it out") from None
+        return self.pool.profile(task, candidate, asked.evaluation, known, closely=asked.closely)
 
     def without_verdict(self, task: str, cause: NoVerdictCause, reason: str) -> EvaluationResult:
         """Return the result of a request that no verdict came of."""

@@ -22,6 +22,7 @@ from kernelwright.kernelbench.evaluator import Measurement, Protocol
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Verdict, Work
 from kernelwright.kernelbench.remote.wire import ServerInfo
 from kernelwright.kernelbench.version import kernelwright_version
+from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.serving.evaluator.app import Service
 from kernelwright.rl_training.serving.evaluator.grading import RequestGrader
 from kernelwright.rl_training.serving.evaluator.ledger import Ledger
@@ -31,7 +32,7 @@ from kernelwright.rl_training.serving.evaluator.rollouts import Rollouts
 from kernelwright.rl_training.serving.evaluator.server import listening, serve
 from kernelwright.rl_training.serving.evaluator.tasks import TaskCatalogue
 from tests.helpers.results import run_factory
-from tests.helpers.rl_training.recorded import WORK, builtin_task, kernel
+from tests.helpers.rl_training.recorded import PROFILE, WORK, builtin_task, kernel
 
 TASK = "builtin:level1/relu"
 TASKS = ("level1/relu", "level1/softmax")
@@ -93,8 +94,8 @@ class FilePool:
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return run_factory.evaluation(task, candidate, Verdict.build_error, reason=reason)
 
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> None:
-        return None
+    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation, known: Profile | None = None, *, closely: bool = False) -> Profile | None:  # fmt: skip
+        return PROFILE if evaluation.timing is not None else None
 
     def work(self, task: Task) -> Work:
         return WORK
