@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kernelwright.agent.audit.audit import Audit, grades
 from kernelwright.agent.audit.plan import AuditPlan, TaskFinder
 from kernelwright.agent.audit.report import NOTE, markdown, table
-from kernelwright.agent.config import EvaluationOptions
 from kernelwright.agent.display.progress import log
+from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.cli import AnyTargets, Baselines, CompileLimit, EffortName, KernelbenchDir
 from kernelwright.kernelbench.errors import StorageError, UsageError

@@ -17,11 +17,11 @@ from rich.console import Console
 from kernelwright.agent.config import (
     BudgetOptions,
     EvaluationBudget,
-    EvaluationOptions,
     ModelOptions,
     RunConfig,
     TaskOptions,
 )
+from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.records import FileProfile, FileResult
 from kernelwright.agent.tool.run import ExternalRun, prepared, recorded_history

@@ -12,12 +12,12 @@ from rich.table import Table
 
 from kernelwright.agent.config import (
     BudgetOptions,
-    EvaluationOptions,
     ExecutionOptions,
     ModelOptions,
     RunConfig,
     TunerOptions,
 )
+from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.optimize import (

@@ -56,7 +56,9 @@ class EvaluationClient:
         if parsed is None or parsed.scheme not in ("http", "https") or not parsed.host:
             raise UsageError(f"{url} is no address of a server", "give one such as http://gpu7:8900")
         self.url, self._away_s = str(parsed), away_s
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         self._http = httpx2.Client(
             base_url=self.url,
             headers=headers,
@@ -67,7 +69,7 @@ class EvaluationClient:
 
     def health(self) -> ServerHealth:
         """Ask once whether the server works. Raises ServerAwayError."""
-        return self._read(ServerHealth, self._once("GET", "/health"))
+        return self._read(ServerHealth, self._once("GET", "/health", within_s=_CONNECT_S))
 
     def info(self) -> ServerInfo:
         """Return what the server evaluates on. Raises UsageError if it is of another version."""
@@ -78,12 +80,12 @@ class EvaluationClient:
         """Return what came of a request, once it has ended. `request` must have a key."""
         assert request.key is not None
         while True:
-            found = self._asked(
-                "POST", "/v1/evaluations", request, wait_s=0.0
-            )  # for its id, to give it up by
+            # Its id comes at once, to give it up by.
+            accepted = self._again("POST", "/v1/evaluations", request, {"full": "true"})
+            found: EvaluationResult | None = self._read(EvaluationResult, accepted)
             while found is not None and found.state not in ENDED:
                 self._open.add(found.id)
-                found = self._asked("GET", f"/v1/evaluations/{(last := found.id)}")
+                found = self._state_of(last := found.id)
                 self._open.discard(last)
             if found is not None:
                 return found  # else the server has lost its database, and is asked anew
@@ -111,12 +113,10 @@ class EvaluationClient:
         self._closed.set()
         self._http.close()
 
-    def _asked(
-        self, method: str, path: str, sent: Record | None = None, wait_s: float | None = None
-    ) -> EvaluationResult | None:
+    def _state_of(self, id: str) -> EvaluationResult | None:
         """Return the state of an evaluation after a while; None if the server does not know it."""
-        asked = {"wait": _WAIT_S if wait_s is None else wait_s, "full": "true"}
-        response = self._again(method, path, sent, asked, none=(404,))
+        asked = {"wait": _WAIT_S, "full": "true"}
+        response = self._again("GET", f"/v1/evaluations/{id}", None, asked, none=(404,))
         return self._read(EvaluationResult, response) if response.status_code != 404 else None
 
     def _again(
@@ -153,16 +153,13 @@ class EvaluationClient:
         parameters: dict[str, Any] | None = None,
         within_s: float = _WAIT_S + _ANSWER_S,
     ) -> httpx2.Response:
-        content = None
-        if sent is not None:
-            content = sent.model_dump_json(exclude_none=True, by_alias=True).encode()
+        content = sent.model_dump_json(by_alias=True).encode() if sent is not None else None
         try:
             return self._http.request(
                 method,
                 path,
                 content=content,
                 params=parameters,
-                headers={"Content-Type": "application/json"},
                 timeout=httpx2.Timeout(within_s, connect=_CONNECT_S),
             )
         except (httpx2.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed

@@ -265,6 +265,24 @@ def test_a_server_that_comes_back_as_another_machine(tmp_path: Path) -> None:
             evaluator.evaluate(RELU, candidate(1.5))
 
 
+def test_a_server_that_lost_its_database_is_asked_anew(tmp_path: Path) -> None:
+    port, pool = free_port(), FilePool()
+    found: list[Verdict] = []
+    with process(tmp_path / "lost.db", port, seconds=60) as gone:
+        evaluator = remote(f"http://127.0.0.1:{port}", away_s=30)
+        thread = threading.Thread(
+            target=lambda: found.append(evaluator.evaluate(RELU, candidate(1.5)).verdict)
+        )
+        thread.start()
+        while not evaluator._server.client._open:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        gone.kill()
+        gone.wait()
+    with served(tmp_path / "new.db", pool, port=port), evaluator:
+        thread.join(30)
+    assert found == [Verdict.correct] and pool.counts.total() == 1
+
+
 def test_a_server_that_is_killed_and_started_again(tmp_path: Path) -> None:
     port, database = free_port(), tmp_path / "requests.db"
     found: list[Verdict] = []

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from kernelwright.agent.config import EvaluationOptions
+from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import AnyTargets, CompileLimit, EffortName, KernelbenchDir, OwnKernels
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.kernelbench.evaluator import COMPILE_S
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.options import Section, command
 from kernelwright.kernelbench.records import Task
@@ -52,7 +53,7 @@ class ServedEvaluationOptions(Section):
 
     target: AnyTargets = "cpu"
     effort: EffortName = "full"
-    compile_limit: CompileLimit = EvaluationOptions().compile_limit
+    compile_limit: CompileLimit = COMPILE_S
     own_kernels: OwnKernels = 0.0
     workers: Annotated[
         int | None, Field(ge=1, le=256), typer.Option(help="Evaluations at a time.", show_default="a few")

@@ -205,11 +205,15 @@ class EvaluationQueue:
                     last[id] = found.state
                     yield found
 
-    def close(self, seconds: float = 5.0) -> None:
-        """Begin nothing more, and wait for what is under way at most that long; the ledger keeps the rest."""
+    def stop(self) -> None:
+        """Begin nothing more; the ledger keeps what is left."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def close(self, seconds: float = 10.0) -> None:
+        """Stop, and wait for what is under way, at most that long."""
+        self.stop()
         until = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvicorn
 
-from kernelwright.agent.config import EvaluationOptions
+from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task
@@ -67,15 +67,18 @@ def started(
             queue=capacity,
         )
         pool = ProfilingPool(evaluator, workers, options.profilers)
-        stack.callback(pool.close, discard=True)
-        stack.callback(pool.abort)
         info = info.model_copy(update={"slots": pool.slots})
         grader = RequestGrader(pool, info, TaskCatalogue(tasks, any_source), patience_s)
         metrics = ServerMetrics()
         queue = EvaluationQueue(ledger, grader, _AHEAD * pool.slots, capacity, metrics.observe)
-        stack.callback(queue.close)
         rollouts = Rollouts(ledger, queue, grader, patience_s)
-        yield Service(info, queue, grader, metrics, rollouts, tuple(tokens))
+        try:
+            yield Service(info, queue, grader, metrics, rollouts, tuple(tokens))
+        finally:
+            queue.stop()
+            pool.abort()  # what is under way is left for the next start
+            pool.close(discard=True)
+            queue.close()
 
 
 def serve(service: Service, listening: socket.socket) -> None:
