@@ -307,7 +307,7 @@ class RunConfig(Section):
         model = {
             "seed_source": "" if seed in _SEEDS else read_seed(Path(seed)),
             "language": self._languages(evaluation.written_for),
-            "selection": stored(cache_folder(), evaluation.device) if self.model.model is not None else None,
+            "selection": stored(cache_folder(), evaluation.device) if self._surveyed_here else None,
         }
         return self._learning_from(()).model_copy(
             update={
@@ -316,6 +316,11 @@ class RunConfig(Section):
                 "search": self.search.for_coder(self.model.coder),
             }
         )
+
+    @property
+    def _surveyed_here(self) -> bool:
+        """True if a model is shown metrics of this machine."""
+        return self.model.model is not None and not self.evaluation.servers
 
     def named_tasks(self) -> list[Task]:
         """Return the tasks, once the config is resolved. Raises UsageError, also for one seed of several."""
@@ -412,7 +417,7 @@ class RunConfig(Section):
             )
         if model.coder == "builtin":
             self._check_builtin_language()
-        if on_cpu and compiler() is None:
+        if on_cpu and not self.evaluation.servers and compiler() is None:
             raise MissingPrerequisite(
                 "C++ kernels need a C++ compiler",
                 "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
@@ -426,7 +431,8 @@ class RunConfig(Section):
             raise UsageError(
                 f"the builtin coder writes no {language} kernels for {device}", f"choose {', '.join(known)}"
             )
-        if language == "triton" and importlib.util.find_spec("triton") is None:
+        missing = not self.evaluation.servers and importlib.util.find_spec("triton") is None
+        if language == "triton" and missing:
             raise MissingPrerequisite(
                 "Triton kernels need Triton, which checks them on the CPU too", "pip install triton"
             )

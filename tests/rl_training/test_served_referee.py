@@ -73,16 +73,17 @@ def test_a_run_on_a_server_that_is_killed_on_the_way(tmp_path: Path) -> None:
     with server(tmp_path, "--port", "0") as (first, url):
         port = url.rpartition(":")[2]
         client = EvaluationClient(url, TOKEN)
-        request = EvaluationRequest(task=TASK, source=COPY, scheme="kevin", key="k").model_dump_json()
-        waiting = client._http.post("/v1/evaluations", content=request).json()
+        request = EvaluationRequest(task=TASK, source=COPY, scheme="kevin", key="k")
+        waiting = client._once("POST", "/v1/evaluations", request).json()
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
     with server(tmp_path, "--port", port) as (_, url):
-        found = client._http.get(f"/v1/evaluations/{waiting['id']}", params={"wait": 120}).json()
-        assert found["verdict"] == "correct" and found["reward"] is not None
+        found = client.evaluate(request)
+        assert (found.id, found.verdict, found.cached) == (waiting["id"], Verdict.correct, False)
+        assert found.reward is not None
         run = subprocess.run(
             [
-                *PROGRAM, "run", TASK, "--rounds", "1", "--effort", "quick", "--evaluator", url,
+                *PROGRAM, "run", TASK, "--rounds", "1", "--effort", "quick", "--baseline", "eager", "--evaluator", url,
                 "--evaluator-token", str(tmp_path / "tokens"), "--out", str(tmp_path / "run"), "--json",
             ],
             env={**os.environ, "KERNELWRIGHT_HOME": str(tmp_path / "client")},

@@ -139,7 +139,9 @@ def evaluator(config: ServeEvaluatorConfig) -> int:
                 patience_s=config.queue.patience,
             ) as service:
                 print(f"Serving {_what(options, len(tasks))} at {address}", file=sys.stderr)
-                print(f"Requests: {database}", file=sys.stderr, flush=True)
+                token = f" --evaluator-token {listen.token_file}" if tokens else ""
+                print(f"Requests: {database}", file=sys.stderr)
+                print(f"kernelwright run TASK --evaluator {address}{token}", flush=True)
                 serve(service, socket)
     except KeyboardInterrupt:
         pass

@@ -22,6 +22,7 @@ from kernelwright.rl_training.serving.evaluator.rollouts import Rollouts
 from kernelwright.rl_training.serving.evaluator.tasks import TaskCatalogue
 
 _AHEAD = 8  # requests handed to the pool for each of its slots, which picks among them what it has set up
+_ANYWHERE = ("0.0.0.0", "::")
 _GRACE_S = 3  # for answers under way, when the server is stopped
 _IDLE_S = 75  # that connections are kept, longer than clients keep them
 
@@ -37,7 +38,7 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
             f"{host}:{port} cannot be served at: {error.strerror}", "give another --port or --host"
         ) from None
     with found:
-        name = f"[{host}]" if ":" in host else host
+        name = socket.gethostname() if host in _ANYWHERE else f"[{host}]" if ":" in host else host
         yield found, f"http://{name}:{found.getsockname()[1]}"
 
 
