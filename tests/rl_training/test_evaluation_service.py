@@ -293,6 +293,7 @@ def test_metrics_count_what_ended(api: TestClient) -> None:
     text = api.get("/metrics").text
     assert 'kernelwright_evaluations_total{outcome="correct"} 1.0' in text
     assert 'kernelwright_evaluations_total{outcome="wrong_output"} 1.0' in text
+    assert "kernelwright_cached_total 1.0" in text
     assert 'kernelwright_stage_seconds_count{stage="queue"} 2.0' in text
     assert 'kernelwright_requests{state="queued"} 0.0' in text
 

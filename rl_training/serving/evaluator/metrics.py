@@ -23,7 +23,7 @@ class ServerMetrics:
         self._registry = CollectorRegistry()
         self._ended = Counter(
             "kernelwright_evaluations",
-            "Evaluations that have ended, by verdict, or by why there is none.",
+            "Requests that were evaluated, by verdict, or by why there is none.",
             ["outcome"],
             registry=self._registry,
         )
@@ -43,9 +43,10 @@ class ServerMetrics:
 
     def observe(self, result: EvaluationResult) -> None:
         """Count a request that has ended."""
-        self._ended.labels(str(result.verdict or result.no_verdict)).inc()
         if result.cached:
             self._cached.inc()
+            return
+        self._ended.labels(str(result.verdict or result.no_verdict)).inc()
         if result.seconds is not None:
             for stage, seconds in result.seconds.model_dump().items():
                 self._stages.labels(stage).observe(seconds)

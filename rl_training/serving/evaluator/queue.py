@@ -138,6 +138,9 @@ class EvaluationQueue:
                 if entry.state == "queued" and entry.id not in self._of:
                     self._put(each, entry)
             self._changed.notify_all()
+        for each in new:
+            if each.result is not None:
+                self._observe(each.result)
         return [self.state_of(entry) for entry in entries]
 
     def find(self, id: str, client: str) -> EvaluationResult | None:
