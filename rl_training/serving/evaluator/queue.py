@@ -138,9 +138,8 @@ class EvaluationQueue:
                 if entry.state == "queued" and entry.id not in self._of:
                     self._put(each, entry)
             self._changed.notify_all()
-        for each in new:
-            if each.result is not None:
-                self._observe(each.result)
+        for known_result in filter(None, (added.result for added in new)):
+            self._observe(known_result)
         return [self.state_of(entry) for entry in entries]
 
     def find(self, id: str, client: str) -> EvaluationResult | None:
