@@ -1,5 +1,6 @@
 """`kernelwright train sft` and `kernelwright train rl`."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -104,7 +105,8 @@ def rl(config: RlConfig) -> None:
     seed, data = updates.seed, rollouts.data
     servers, token = rollouts.servers, rollouts.server_token
     if servers:
-        devices: tuple[str, ...] = (servers_target(servers, token, target=rollouts.target).device,)
+        on_servers = servers_target(servers, token, target=rollouts.target)
+        devices: tuple[str, ...] = (on_servers.device,)
     else:
         devices = devices_of(rollouts.target)
     scheme, tasks = scheme_of(algorithm.reward), _tasks(data, seed, devices[0])
@@ -155,6 +157,9 @@ def rl(config: RlConfig) -> None:
             load()  # what is wrong with it shows before an evaluator starts
             inputs = hashes(sorted(Path(model).glob("*.safetensors")))
             inputs |= {each.task.id: each.task.sha256 for each in tasks}
+            if servers:  # rewards of other machines do not go into one training
+                machine = on_servers.fingerprint.model_dump_json()
+                inputs["the machine of --evaluator"] = hashlib.sha256(machine.encode()).hexdigest()
             method = f"rl {algorithm.estimator}"
             stack.enter_context(tracked(out, method, settings, {"training": seed}, inputs))
             evaluator = stack.enter_context(

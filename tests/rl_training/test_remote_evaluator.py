@@ -18,6 +18,10 @@ from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.kernelbench.remote.client import EvaluationClient, ServerAwayError
 from kernelwright.kernelbench.remote.evaluator import RemoteEvaluator, reachable
 from kernelwright.kernelbench.remote.options import read_token, servers_target
+from kernelwright.rl_training.environment.grader import Grader
+from kernelwright.rl_training.environment.rollout import Rollout
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 from tests.helpers.results.run_factory import TARGET
 from tests.helpers.rl_training.recorded import PROFILE, WORK, builtin_task
 from tests.helpers.rl_training.served import FilePool, file, process, served
@@ -27,6 +31,9 @@ RELU = builtin_task("level1/relu")
 OTHER_CHIP = TARGET.model_copy(
     update={"fingerprint": TARGET.fingerprint.model_copy(update={"chip": "Testium 9001"})}
 )
+
+
+REPLIES = ((1.5, ""), (1, "wrong"), (1, "dies"))
 
 
 class NoProcesses:
@@ -162,6 +169,27 @@ def test_what_fails_there_is_no_verdict_here(url: str) -> None:
             evaluator.evaluate(RELU, candidate(1, "dies"))
         with pytest.raises(TaskError, match="the reference fails"):
             evaluator.evaluate(RELU, candidate(1, "no task"))
+
+
+def test_a_trainer_on_a_server(tmp_path: Path) -> None:
+    """Rewards come from there; where there is no verdict there is none, and the next reply has its own."""
+    data = TaskData(task=RELU, language="cpp", target=TARGET, work=WORK)
+    with (
+        served(tmp_path / "requests.db") as url,
+        remote(url) as evaluator,
+        ProfilingPool(evaluator, slots=4) as pool,
+    ):
+        grader = Grader(pool, SCHEMES["kevin"])
+        replies = [f"```python\n{file(speedup, mark)}```" for speedup, mark in REPLIES]
+        rollouts = [Rollout(data, grader) for _ in replies]
+        pending = [rollout.begin(reply) for rollout, reply in zip(rollouts, replies, strict=True)]
+        turns = [
+            rollout.finish(begun, reply)
+            for rollout, begun, reply in zip(rollouts, pending, replies, strict=True)
+        ]
+    rewards = [turn.reward for turn in turns]
+    assert rewards[0] is not None and rewards[0] > 1.5 and rewards[1:] == [0.0, None]
+    assert turns[2].outcome.failure == "evaluator"
 
 
 def test_a_full_server_is_asked_again(tmp_path: Path) -> None:

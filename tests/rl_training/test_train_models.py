@@ -12,6 +12,7 @@ from kernelwright.rl_training.trajectory import read
 from tests.helpers.results import run_factory
 from tests.helpers.rl_training import tiny_policy
 from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
+from tests.helpers.rl_training.served import served
 
 pytestmark = pytest.mark.training
 
@@ -75,6 +76,26 @@ def test_rl_with_a_real_evaluator(
     assert len(turns) == 4
     assert all(turn.outcome.verdict == "build_error" and turn.reward == 0 for turn in turns)
     assert (tmp_path / "rl" / "policy" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_rl_on_a_server(
+    typed, run: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
+    words = ("rl", "--model", model, "--data", run, "--out", tmp_path / "rl", "--cpu", "--steps", 1,
+             "--batch-size", 4, "--micro-batch", 4, "--group", 2, "--max-completion", 6)  # fmt: skip
+    with served(tmp_path / "requests.db") as url:
+        assert typed(*words, "--evaluator", url) == 0, capsys.readouterr().err
+    (file,) = (tmp_path / "rl" / "trajectories").iterdir()
+    turns = [turn for made in read(file) for turn in made.turns]
+    assert len(turns) == 4 and all(turn.outcome.verdict == "build_error" for turn in turns)
+    assert typed(*words, "--evaluator", url) == 2
+    assert f"{url} does not answer" in capsys.readouterr().err
+    chip = run_factory.TARGET.fingerprint.model_copy(update={"chip": "Testium 9001"})
+    other = run_factory.TARGET.model_copy(update={"fingerprint": chip})
+    with served(tmp_path / "other.db", target=other) as url:
+        assert typed(*words, "--evaluator", url) == 2
+    assert "was begun with other data: 'the machine of --evaluator' differ" in capsys.readouterr().err
 
 
 def test_one_task_alone(typed, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
