@@ -86,7 +86,7 @@ SURFACE = {
     "gradient": {"task", "--out", "--forward", "--saved", "--input", "--init", "--set", "--precision", "--kernelbench-dir"},
     "serve evaluator": {
         "--host", "--port", "--token-file", "--tasks", "--kernelbench-dir", "--target", "--effort", "--compile-limit",
-        "--require-own-kernels", "--workers", "--queue", "--patience", "--database", "--config",
+        "--require-own-kernels", "--check-first", "--workers", "--queue", "--patience", "--database", "--config",
     },
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "serve scripted": {"tasks", "--port", "--latency", "--kernelbench-dir"},

@@ -2,8 +2,8 @@
 
     401                      UsageError            the token
     400, 403, 413, 422       TaskError             this request, whoever sends it again
-    429, 502, 503, 504       asked again, after the pause that the server names
-    no answer                asked again, for `AWAY_S`; then InfrastructureError
+    429                      asked again, after the pause that the server names
+    502, 503, 504, no answer asked again, for `AWAY_S`; then InfrastructureError
 
 A request has a key, so that one which is sent again, because its answer was lost or the server was started
 again, is one evaluation.
@@ -36,7 +36,7 @@ _WAIT_S = 20.0  # that one request waits for a result
 _ANSWER_S = 30.0  # that an answer may take beyond it
 _CONNECT_S, _PROFILED_S = 10.0, 900.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 15.0
-_AGAIN = (429, 502, 503, 504)
+_FULL, _AWAY = 429, (502, 503, 504)  # the latter of a proxy in front of it, too
 _START = "kernelwright serve evaluator --host 0.0.0.0 --port 8900 --token-file FILE"
 
 
@@ -138,9 +138,11 @@ class EvaluationClient:
                 if self._closed.is_set() or time.monotonic() - away_since > self._away_s:
                     raise
             else:
-                if response.status_code not in _AGAIN:
-                    return response if response.status_code in none else self._checked(response)
-                away_since = None  # it is full, not away
+                status = response.status_code
+                away_since = (away_since or time.monotonic()) if status in _AWAY else None
+                is_away = away_since is not None and time.monotonic() - away_since < self._away_s
+                if status != _FULL and not is_away:
+                    return response if status in none else self._checked(response)
                 pause = _seconds(response.headers.get("retry-after"), pause)
             self._closed.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -182,7 +184,11 @@ class EvaluationClient:
             error, fix = f"HTTP {status}", "see the server's log"
         kind: type[KernelwrightError] = InfrastructureError
         if status == 401:
-            kind, error, fix = UsageError, "wrong or missing token", "give the server's token"
+            kind, error, fix = (
+                UsageError,
+                "wrong or missing token",
+                "give the file with it as --evaluator-token",
+            )
         elif status == 413:
             kind, error, fix = (
                 TaskError,

@@ -24,6 +24,7 @@ from kernelwright.kernelbench.remote.wire import (
 )
 
 _AHEAD = 2  # evaluations handed to a server beyond those it does at a time, so that none of its slots waits
+_AWAY_OF_SEVERAL_S = 60.0  # that one of several servers may be away, until others do its work
 _KNOWN = 1000  # tasks whose server is remembered
 _log = logging.getLogger("kernelwright")
 
@@ -196,7 +197,9 @@ def reachable(
     away: list[ServerAwayError] = []
     with ExitStack() as opened:
         for url in dict.fromkeys(urls):
-            client = EvaluationClient(url, token, away_s)
+            client = EvaluationClient(
+                url, token, away_s if len(urls) == 1 else min(away_s, _AWAY_OF_SEVERAL_S)
+            )
             opened.callback(client.close)
             try:
                 found.append(EvaluationServer(client, client.info(), effort))

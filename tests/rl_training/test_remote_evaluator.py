@@ -150,7 +150,7 @@ def test_a_server_of_another_version(tmp_path: Path) -> None:
 def test_a_wrong_token(tmp_path: Path) -> None:
     with served(tmp_path / "requests.db", tokens=(TOKEN,)) as url:
         for token in (None, "wrong-token-of-a-stranger"):
-            with pytest.raises(UsageError, match="wrong or missing token — give the server's token"):
+            with pytest.raises(UsageError, match="wrong or missing token — give the file with it"):
                 reachable([url], token)
         with remote(url, token=TOKEN) as evaluator:
             assert evaluator.evaluate(RELU, candidate(1.5)).verdict is Verdict.correct

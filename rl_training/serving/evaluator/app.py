@@ -31,7 +31,7 @@ from kernelwright.rl_training.serving.evaluator.queue import EvaluationQueue
 from kernelwright.rl_training.serving.evaluator.rollouts import Rollouts, rollout_routes
 
 MOST_BYTES = 16 << 20  # of a request's body
-_PROFILING = 64  # profiles that are being read
+_INSPECTING = 64  # tasks and candidates that are looked at
 _TITLE = "kernelwright: evaluations and rewards"
 
 
@@ -76,7 +76,7 @@ def application(service: Service) -> FastAPI:
     )
     app.state.tokens = service.tokens
     queue = service.queue
-    profiling = anyio.CapacityLimiter(_PROFILING)  # threads of their own
+    inspecting = anyio.CapacityLimiter(_INSPECTING)  # threads of their own: these calls take long
     add_errors(app)
 
     @app.get("/health", tags=["server"])
@@ -100,15 +100,15 @@ def application(service: Service) -> FastAPI:
         return service.grader.tasks.listed
 
     @app.post("/v1/work", tags=["tasks"], responses=_OF_REQUESTS)
-    def work(task: SentTask, who: Client) -> Work:
+    async def work(task: SentTask, who: Client) -> Work:
         """Tell what a call of a task's reference must move and compute."""
-        return service.grader.work(task)
+        return await anyio.to_thread.run_sync(service.grader.work, task, limiter=inspecting)
 
     @app.post("/v1/profiles", tags=["evaluations"], responses=_OF_REQUESTS)
     async def profile(request: ProfileRequest, who: Client) -> Profile:
         """Read a candidate that was timed with the server's profilers."""
         read = partial(service.grader.profile, request)
-        found = await anyio.to_thread.run_sync(read, limiter=profiling)
+        found = await anyio.to_thread.run_sync(read, limiter=inspecting)
         if found is None:
             raise UsageError("a candidate that was not timed has no profile", "send one that was")
         return found

@@ -11,7 +11,14 @@ from pydantic import Field
 
 from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.cli import AnyTargets, CompileLimit, EffortName, KernelbenchDir, OwnKernels
+from kernelwright.kernelbench.cli import (
+    AnyTargets,
+    CheckFirst,
+    CompileLimit,
+    EffortName,
+    KernelbenchDir,
+    OwnKernels,
+)
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.evaluator import COMPILE_S
 from kernelwright.kernelbench.machine import cache_folder
@@ -55,6 +62,7 @@ class ServedEvaluationOptions(Section):
     effort: EffortName = "full"
     compile_limit: CompileLimit = COMPILE_S
     own_kernels: OwnKernels = 0.0
+    check_first: CheckFirst = False
     workers: Annotated[
         int | None, Field(ge=1, le=256), typer.Option(help="Evaluations at a time.", show_default="a few")
     ] = None
@@ -67,6 +75,7 @@ class ServedEvaluationOptions(Section):
             compile_limit=self.compile_limit,
             effort=self.effort,
             own_kernels=self.own_kernels,
+            check_first=self.check_first,
         )
         chosen.check()
         return chosen.resolved()
