@@ -134,6 +134,8 @@ def test_a_key_names_one_request(api: TestClient) -> None:
     assert ask(api, source=file(1.5), key="k").json()["id"] == first["id"]
     taken = ask(api, source=file(1.6), key="k")
     assert taken.status_code == 409 and "names another request" in taken.json()["error"]
+    twice = [{"task": TASK, "source": file(speedup), "key": "twice"} for speedup in (2.0, 2.1)]
+    assert api.post("/v1/batches", json={"evaluations": twice}).status_code == 409
 
 
 def test_what_is_given_up_is_not_evaluated(tmp_path: Path) -> None:

@@ -116,31 +116,39 @@ class EvaluationQueue:
         Raises NotAllowedError, UsageError, KeyTakenError for a key of another request, QueueFull.
         """
         asked = [self._grade.prepared(request) for request in requests]
-        new: list[NewEntry] = []
-        fresh = 0
-        for each in asked:
-            known = self._ledger.of_key(client, each.request.key)
-            if known is not None and known.digest != each.digest:
-                raise KeyTakenError(
-                    f"the key {each.request.key} names another request", "give each its own key"
-                )
-            done = self._ledger.done(each.digest) if known is None else None
-            fresh += known is None and done is None
-            result = None if done is None else done.model_copy(update={"cached": True, "seconds": None})
-            new.append(NewEntry(each.request.key, each.digest, each.request.model_dump_json(), result))
-        with self._changed:
-            if self._closed:
-                raise QueueFull(_MOST_RETRY_AFTER_S)
-            if fresh and len(self._of) + fresh > self._capacity:
-                raise QueueFull(self._retry_after())
+        with self._changed:  # none of these ends in between
+            new = self._new_entries(asked, client)
             entries = self._ledger.add(new, client, batch)
             for each, entry in zip(asked, entries, strict=True):
                 if entry.state == "queued" and entry.id not in self._of:
                     self._put(each, entry)
             self._changed.notify_all()
-        for known_result in filter(None, (added.result for added in new)):
-            self._observe(known_result)
+        for result in filter(None, (each.result for each in new)):
+            self._observe(result)
         return [self.state_of(entry) for entry in entries]
+
+    def _new_entries(self, asked: Sequence[PreparedRequest], client: str) -> list[NewEntry]:
+        """Return entries for requests, with the results of equal ones. Raises KeyTakenError, QueueFull."""
+        new: list[NewEntry] = []
+        keys: dict[str, str] = {}
+        fresh = 0
+        for each in asked:
+            key = each.request.key
+            known = self._ledger.of_key(client, key)
+            named = known.digest if known is not None else keys.get(key or "")
+            if named not in (None, each.digest):
+                raise KeyTakenError(f"the key {key} names another request", "give each its own key")
+            if key is not None:
+                keys[key] = each.digest
+            done = self._ledger.done(each.digest) if known is None else None
+            fresh += known is None and done is None
+            result = None if done is None else done.model_copy(update={"cached": True, "seconds": None})
+            new.append(NewEntry(key, each.digest, each.request.model_dump_json(), result))
+        if self._closed:
+            raise QueueFull(_MOST_RETRY_AFTER_S)
+        if fresh and len(self._of) + fresh > self._capacity:
+            raise QueueFull(self._retry_after())
+        return new
 
     def find(self, id: str, client: str) -> EvaluationResult | None:
         """Return the state of a client's request; None if there is none with this id."""
