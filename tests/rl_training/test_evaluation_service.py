@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.rl_training.serving.evaluator.app import MOST_BYTES, application
 from kernelwright.rl_training.serving.evaluator.guards import read_tokens
@@ -305,6 +305,29 @@ def test_a_surprise_counts_once_it_is_confirmed(tmp_path: Path) -> None:
     with client(tmp_path / "requests.db", pool) as api:
         result = ask(api, source=file(50.0)).json()
     assert result["reward"] > 40 and pool.counts.total() == 2
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelwright.rl_training.serving.evaluator.queue._INSIST_S", 0.05)
+    failures = ["count_tries", "end", "end"]
+
+    def full(name: str) -> Any:
+        write = getattr(Ledger, name)
+
+        def written(self: Ledger, *given: Any) -> Any:
+            if name in failures:
+                failures.remove(name)
+                raise StorageError("the disk is full", "free some space")
+            return write(self, *given)
+
+        return written
+
+    for name in ("count_tries", "end"):
+        monkeypatch.setattr(Ledger, name, full(name))
+    with client(tmp_path / "requests.db", workers=1) as api:
+        assert ask(api, source=file(1.5)).json()["verdict"] == "correct"
+        assert ask(api, source=file(1.6)).json()["verdict"] == "correct"
+    assert not failures
 
 
 def test_one_server_a_database(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
-from kernelwright.kernelbench.errors import InfrastructureError, KernelwrightError, UsageError
+from kernelwright.kernelbench.errors import InfrastructureError, KernelwrightError, StorageError, UsageError
 from kernelwright.kernelbench.remote.wire import (
     ENDED,
     EvaluationRequest,
@@ -30,6 +31,7 @@ from kernelwright.rl_training.serving.evaluator.ledger import Ledger, LedgerEntr
 
 TRIES = 3
 _MOST_RETRY_AFTER_S = 60
+_INSIST_S = 5.0
 _REMEMBERED = 50  # durations, of which the time to wait is guessed
 _log = logging.getLogger("kernelwright")
 
@@ -310,9 +312,21 @@ class EvaluationQueue:
             job.running = True
             job.tries += 1
             ids = tuple(job.requests)
-        self._ledger.count_tries(ids, 1)
+            self._insist(partial(self._ledger.count_tries, ids, 1))
         self._tell(ids)
         return job
+
+    def _insist(self, write: Callable[[], object]) -> None:
+        """Write to the ledger once it can be written: its disk may be full for a while. Holds the lock."""
+        while True:
+            try:
+                write()
+                return
+            except StorageError as error:
+                if self._closed:
+                    return  # the next start does it again
+                _log.error(f"{error}; trying again every {_INSIST_S:g} s")
+                self._changed.wait(_INSIST_S)
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -331,7 +345,8 @@ class EvaluationQueue:
                 requests = dict(job.requests)
                 for id in requests:
                     self._of.pop(id, None)
-                self._end([(id, _queued_for(result, began - came)) for id, came in requests.items()])
+                named = [(id, _queued_for(result, began - came)) for id, came in requests.items()]
+                self._insist(partial(self._end, named))
 
     def _result(self, job: QueuedJob) -> EvaluationResult | None:
         """Return what came of a job; None if it waits again, or was left for the next start."""
