@@ -44,9 +44,10 @@ class PooledBuiltinCoder:
         return self.pool.ask(task, partial(self._compiled, task), task.id).result()
 
     def _compiled(self, task: Task, evaluator: LocalEvaluator) -> str:
-        from kernelwright.agent.builtin.coder import LANGUAGES, compiled
+        from kernelwright.agent.builtin.coder import LANGUAGES
         from kernelwright.agent.builtin.dump import text
         from kernelwright.agent.builtin.schedule import Schedule
+        from kernelwright.agent.builtin.sizes.blocks import compiled
 
         candidate = self._propose(task, (), None, 0, evaluator)
         if candidate.language == "torch":

@@ -43,10 +43,11 @@ def compile_task(
 ) -> int:
     """Print the kernels that the builtin coder writes for a task, without evaluating them."""
     knobs = _knobs(schedule or ())
-    from kernelwright.agent.builtin.coder import LANGUAGES, compiled
+    from kernelwright.agent.builtin.coder import LANGUAGES
     from kernelwright.agent.builtin.compile import NothingToFuse
     from kernelwright.agent.builtin.dump import Dump
     from kernelwright.agent.builtin.ir.untraceable import Untraceable
+    from kernelwright.agent.builtin.sizes.blocks import compiled
     from kernelwright.agent.builtin.sizes.free import trace_free
     from kernelwright.agent.tracing import FreeTracer, trace
     from kernelwright.results.store.folder import write_atomically

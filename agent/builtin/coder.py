@@ -5,27 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from kernelwright.agent.builtin.codegen.backend import Language
 from kernelwright.agent.builtin.codegen.cpp.backend import Cpp
 from kernelwright.agent.builtin.codegen.cuda.backend import Cuda
-from kernelwright.agent.builtin.codegen.render import Rendered
 from kernelwright.agent.builtin.codegen.triton.backend import Triton
-from kernelwright.agent.builtin.compile import NothingToFuse, Watch, compile_graph, nobody
+from kernelwright.agent.builtin.compile import NothingToFuse
 from kernelwright.agent.builtin.frontend import reference
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import Schedule
-from kernelwright.agent.builtin.sizes.free import FreeGraph, compile_free
+from kernelwright.agent.builtin.sizes.blocks import compiled
+from kernelwright.agent.builtin.sizes.free import FreeGraph
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
 
 LANGUAGES: dict[str, Language] = {language.name: language for language in (Cpp(), Triton(), Cuda())}
-
-
-def compiled(
-    graph: Graph | FreeGraph, source: str, schedule: Schedule, language: Language, watch: Watch = nobody
-) -> Rendered:
-    """Compile a graph, for any values of its free sizes if it has some. Raises Untraceable, NothingToFuse."""
-    if isinstance(graph, FreeGraph):
-        return compile_free(graph, source, schedule, language, watch)
-    return compile_graph(graph, source, schedule, language, watch)
 
 
 class BuiltinCoder:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from kernelwright.agent.builtin.codegen.backend import Language
 from kernelwright.agent.builtin.codegen.render import Forward, Rendered, render
 from kernelwright.agent.builtin.fusion.recompute import fuse_recomputing
-from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.graph import ROW_BLOCKS, Graph
 from kernelwright.agent.builtin.ir.program import Library, Program
 from kernelwright.agent.builtin.ir.uses import Unit, statements_of
 from kernelwright.agent.builtin.lowering.default_layout import preferred_layout
@@ -140,4 +140,5 @@ def _fused(program: Program, fuse: str) -> tuple[Program, list[Unit], bool]:
 def _is_changed(program: Program, units: Sequence[Unit]) -> bool:
     """Return True if a candidate does anything else than the reference's library calls."""
     chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
+    chosen |= any(isinstance(unit, Library) and unit.node.op == ROW_BLOCKS for unit in units)
     return chosen or not all(isinstance(unit, Library) for unit in units)

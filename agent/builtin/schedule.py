@@ -16,6 +16,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "attention": ("own", "fused", "apart"),  # a kernel of our own, torch's call, or spelled out where it was
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
     "products": ("own", "library", "tiled"),  # own: with few vectors; tiled: of small matrices, too
+    "blocks": ("16", "4", "64", "off"),  # MiB of a product that is reduced away, at a time; off: the whole
     "topk": ("own", "library"),  # of few elements
     "vector": ("512", "256"),  # bits; the compiler's preference
     "unroll": ("off", "on"),  # -funroll-loops

@@ -18,6 +18,7 @@ NOTES = {
     "recompute": "what of the forward it needs it computes again",
     "saved": "outputs of the forward are given, not computed again",
     "activations": "products and sums of the forward are given, not computed again",
+    "unit": "the forward has computed them but for a factor",
     "kernel": "a kernel of its own",
 }
 
@@ -30,6 +31,30 @@ def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
     results of the forward. Raises UsageError if the task has no gradient that can be traced, or none that
     takes more.
     """
+    examined = _examined(task)
+    gradient = best(examined, way)
+    if way == "activations" and not gradient["saves"]:
+        raise UsageError(
+            f"the gradient of {task.id} takes nothing else from the forward", "leave out --forward"
+        )
+    return _sources(task, examined, gradient)
+
+
+def training_tasks(task: Task) -> dict[str, str]:
+    """Return the sources of the tasks whose kernels training needs beside the forward's, by names' ends.
+
+    The gradient, and where that takes products or sums of the forward, a forward that saves them; of the loss
+    of a product a forward that computes the gradients, too, alone. Raises UsageError if the task has no
+    gradient that can be traced.
+    """
+    examined = _examined(task)
+    gradient = best(examined, "unit")
+    of_gradient, forward = _sources(task, examined, gradient)
+    texts = ("" if gradient["way"] == "unit" else of_gradient, forward)
+    return {end: text for end, text in zip(TRAINING_ENDS, texts, strict=True) if text}
+
+
+def _examined(task: Task) -> Any:
     itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
     examined = examined_apart(task, itself)
     if not examined.gradients:
@@ -37,32 +62,18 @@ def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
             f"the gradient of {task.id} cannot be written as code: {examined.no_gradient}",
             "choose another task",
         )
-    gradient = best(examined, way)
-    if way == "activations" and not gradient["saves"]:
-        raise UsageError(
-            f"the gradient of {task.id} takes nothing else from the forward", "leave out --forward"
-        )
+    return examined
+
+
+def _sources(task: Task, examined: Any, gradient: Mapping[str, Any]) -> tuple[str, str]:
     texts = gradient_source(task, examined, gradient), forward_source(task, examined, gradient)
     sizes = f"\n\n{workload_text(task.workload)}\n" if examined.limits else ""
     return texts[0] + sizes, texts[1] and texts[1] + sizes
 
 
-def training_tasks(task: Task) -> dict[str, str]:
-    """Return the sources of the tasks whose kernels training needs beside the forward's, by names' ends.
-
-    The gradient, and where that takes products or sums of the forward, a forward that saves them. Raises
-    UsageError if the task has no gradient that can be traced.
-    """
-    try:
-        gradient, forward = gradient_tasks(task, "activations")
-    except UsageError:
-        gradient, forward = gradient_tasks(task, "saved")
-    return {end: text for end, text in zip(TRAINING_ENDS, (gradient, forward), strict=True) if text}
-
-
 def best(examined: Any, way: str) -> Mapping[str, Any]:
     """Return the cheapest gradient of this `way` or of one before it."""
-    ways = ("recompute", "saved", "activations")
+    ways = ("recompute", "saved", "activations", "unit")
     return [each for each in examined.gradients if ways.index(each["way"]) <= ways.index(way)][-1]
 
 

@@ -27,13 +27,14 @@ class Gradient:
 
     `takes`: the gradients of the outputs, then `uses`: names of the forward's arguments, outputs and `saves`,
     where `saves` are returned after the outputs by the function body `forward` over the forward's arguments.
+    Of a loss, "unit" is the way on which the forward computes the gradients, which wait for a factor.
     `products`: of the lines that have a FLOP formula, 0 for those of the forward, which are computed again.
     """
 
     takes: tuple[str, ...]
     uses: tuple[str, ...]
     lines: tuple[str, ...]
-    way: str  # "recompute", "saved" where it takes outputs, "activations" where it takes `saves`, too
+    way: str  # "recompute", "saved" where it takes outputs, "activations" where it takes `saves`, too; "unit"
     products: Mapping[str, int] = field(default_factory=dict)  # FLOPs by the name of the result
     saves: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
@@ -98,6 +99,8 @@ def gradients(
     for way in (joint.from_outputs(), joint.from_activations()):
         if way.operations < found[-1].operations:
             found.append(way)
+    if joint.has_loss_of_product:
+        found.append(joint.from_unit())
     return found
 
 
@@ -152,6 +155,36 @@ class _Joint:
         kept = tuple(saves.values())
         return replace(self._gradient("activations", known | saves), saves=kept, forward=lines)
 
+    @property
+    def has_loss_of_product(self) -> bool:
+        """Return True if one number is returned, a product is computed for it, and half floats are no risk.
+
+        The gradients of a loss in float16 may underflow before the factor, a scale, that is to prevent it.
+        """
+        if len(self._made) != 1 or len(self._grads) != 1 or self._made[0].meta["val"].dim():
+            return False
+        if any(node.meta["val"].dtype is torch.float16 for node in (*self._made, *self._wanted)):
+            return False
+        forward = (node for node in self._of_forward() if node.target is not operator.getitem)
+        return any(getattr(node.target, "_overloadpacket", None) in flop_registry for node in forward)
+
+    def from_unit(self) -> Gradient:
+        """Return the gradient of a loss whose forward has computed it, but for the factor that comes in.
+
+        Nothing large is kept from the forward, or computed again: both are next to each other.
+        """
+        taken = (*self._grads, *self._names, *self._outputs)
+        saves = tuple(unlike(f"saved_{place}", taken) for place in range(len(self._wanted)))
+        _, lines, _ = self._function(self._names, [*self._made, *self._wanted], {}, ones=True)
+        (grad,) = self._grads
+        names = [unlike(f"scaled_{place}", (*taken, *saves)) for place in range(len(saves))]
+        scaled = [
+            f"{name} = torch.ops.aten.mul.Tensor({saved}, {grad})"
+            for name, saved in zip(names, saves, strict=True)
+        ]
+        returned = f"return ({', '.join(names)}{',' * (len(names) == 1)})"
+        return Gradient((grad, *saves), saves, (*scaled, returned), "unit", {}, saves, lines)
+
     def _gradient(self, way: str, given: Mapping[fx.Node, str]) -> Gradient:
         takes, lines, products = self._function((*self._grads, *self._names), self._wanted, given)
         uses = tuple(name for name in takes if name not in self._grads)
@@ -170,9 +203,16 @@ class _Joint:
         return [n for n in self._graph.nodes if _computed(n) in needed and n.op == "call_function"]
 
     def _function(
-        self, names: Sequence[str], returned: Sequence[Any], given: Mapping[fx.Node, str]
+        self,
+        names: Sequence[str],
+        returned: Sequence[Any],
+        given: Mapping[fx.Node, str],
+        ones: bool = False,
     ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]]:
-        """Return arguments, lines and products of a function of `names` and `given` computing `returned`."""
+        """Return arguments, lines and products of a function of `names` and `given` computing `returned`.
+
+        `ones`: the gradients that come in are 1.
+        """
         graph = fx.Graph()
         values: dict[fx.Node, Any] = {}
         graph.graph_copy(self._graph, values)
@@ -182,6 +222,12 @@ class _Joint:
                 called[name] = graph.placeholder(name)
             values[node].replace_all_uses_with(called[name])
             values[node] = called[name]
+        for name in self._grads if ones else ():
+            node, before = called[name], self._given[self._grads.index(name)].meta["val"]
+            with graph.inserting_after(list(called.values())[-1]):
+                form = {"dtype": before.dtype, "device": before.device}
+                one = graph.call_function(torch.ops.aten.full.default, (list(before.shape), 1.0), form)
+            node.replace_all_uses_with(one)
         graph.output(tuple(values[each] for each in returned))
         graph.eliminate_dead_code()
         for name, node in called.items():

@@ -139,10 +139,11 @@ class KernelFolder:
         gradient: Mapping[str, Any] = best(examined, "saved")
         if chosen.backward:
             gradient, own, training = _chosen_gradient(chosen, examined)
-            # A sum's gradient is what came in, of which operators make a copy where they must.
-            file = folder / "backward.py"
-            kernel = self._embedded(own, file, fresh=False)
-            limits = _common(limits, kernel, own)
+            if own is not None:
+                # A sum's gradient is what came in, of which operators make a copy where they must.
+                file = folder / "backward.py"
+                kernel = self._embedded(own, file, fresh=False)
+                limits = _common(limits, kernel, own)
             if training is not None:
                 file = folder / "training.py"
                 kernel = self._embedded(training, file)
@@ -154,9 +155,10 @@ class KernelFolder:
         text = template("backward.py").render(
             kernel=chosen.name, note=NOTES[gradient["way"]], takes=takes, lines=masked(lines)
         )
-        (folder / ("partial_backward.py" if chosen.backward else "backward.py")).write_text(text)
+        has_kernel = (folder / "backward.py").exists()
+        (folder / ("partial_backward.py" if has_kernel else "backward.py")).write_text(text)
         words = {
-            "way": "kernel" if chosen.backward else gradient["way"],
+            "way": "kernel" if has_kernel else gradient["way"],
             "of": examined.differentiated,
             "takes": takes,
             "uses": gradient["uses"],
@@ -208,11 +210,15 @@ def _common(
 
 def _chosen_gradient(
     chosen: PackagedKernel, examined: Any
-) -> tuple[Mapping[str, Any], Winner, Winner | None]:
+) -> tuple[Mapping[str, Any], Winner | None, Winner | None]:
     """Return the gradient that has kernels, its kernel, and that of the forward that saves tensors for it."""
     task = chosen.winner.task
     own = {winner.task.source.strip(): winner for winner in chosen.backward}
     for gradient in examined.gradients:
+        if gradient["way"] == "unit":  # of which the forward is all
+            if training := own.get(forward_source(task, examined, gradient).strip()):
+                return gradient, None, training
+            continue
         found = own.get(gradient_source(task, examined, gradient).strip())
         if found is None:
             continue

@@ -10,28 +10,32 @@ from collections.abc import Sequence, Set
 from types import MappingProxyType
 
 from kernelwright.agent.builtin.codegen.naming import unique
-from kernelwright.agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
+from kernelwright.agent.builtin.ir.graph import ROW_BLOCKS, SUBMODULE, Arg, DType, Input, Meta, Node, Ref
 from kernelwright.agent.builtin.ir.library import CALLS, FUNCTIONAL
 from kernelwright.agent.builtin.ir.names import attribute, number
 from kernelwright.agent.builtin.ir.program import Program, View
+from kernelwright.agent.builtin.ir.text import HALVES
 from kernelwright.kernelbench.free_sizes.size import Limits, is_free
 
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
 _LONGEST_LIST = 80  # characters of a line
 METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contiguous"}
+BLOCK = "block_of_rows"  # a function of the file, that a loop calls
 CPU = '"cpu"'  # a device, as candidates name it
 
 
 class HostCode:
     """Collects the lines of `forward` and the names that values have in it."""
 
-    def __init__(self, program: Program, taken: set[str], placement: str = CPU) -> None:
+    def __init__(self, program: Program, taken: set[str], placement: str = CPU, inner: bool = False) -> None:
         """Begin the host code of a file.
 
         `taken`: names of the file, to which those used here are added; `placement`: the device of new
-        tensors, which are never left to torch's default, for a caller may have set another.
+        tensors, which are never left to torch's default, for a caller may have set another; `inner`: another
+        function of the file is the caller, so that nothing is checked.
         """
         self.program = program
+        self.inner = inner
         self.placement = placement
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
@@ -94,6 +98,9 @@ class HostCode:
         if part:
             given = ", ".join(("self", *graph.arguments))
             self.lines += [f"if {' or '.join(wrong)}:", f"    return type(self).forward({given})", *taken]
+        elif self.inner:
+            self.lines += [line for line in refused if "checked(" not in line]
+            self.constants.clear()
         else:
             self.lines += refused
             self.called |= {"checked"} if taken else set()
@@ -227,6 +234,11 @@ class HostCode:
         return f"{text}.new_empty_strided({meta.shape!r}, {meta.strides!r}).copy_({text})"
 
     def library(self, name: str, node: Node, order: tuple[int, ...] = ()) -> None:
+        if node.op == ROW_BLOCKS:
+            self.row_blocks(node)
+            return
+        if node.op == "getitem" and name in self.names:  # of a loop
+            return
         call = self.call(node)
         if node.op == SUBMODULE:
             path = call.partition("(")[0].removeprefix("self.")
@@ -241,6 +253,47 @@ class HostCode:
             return
         contiguous = len(node.outputs) > 1 or node.meta.contiguous or self.is_checked(node)
         self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
+
+    def row_blocks(self, node: Node) -> None:
+        """Write a loop over blocks of rows, and name its results."""
+        by_rows, whole, kinds, step, rows = node.args
+        assert isinstance(by_rows, tuple) and isinstance(whole, tuple) and isinstance(kinds, tuple)
+        results = self.items_of(node.name)
+        first, last = self.fresh("first"), self.fresh("last")
+        given = [f"{self.argument(ref)}[{first}:{last}]" for ref in by_rows]
+        given += [self.argument(ref) for ref in whole]
+        made, added = [], []
+        for name, kind in zip(results, kinds, strict=True):
+            meta = self.metas[name]
+            total = self.names[name] = self.fresh(name)
+            dtype = meta.dtype if kind == "rows" or meta.dtype not in HALVES else "float32"
+            new = "empty" if kind == "rows" else "zeros"
+            self.lines.append(
+                f"{total} = torch.{new}({meta.shape!r}, dtype=torch.{dtype}, device={self.placement})"
+            )
+            if kind == "into":  # the function adds to it
+                given.append(total)
+                made.append("_")
+                continue
+            part = self.fresh(f"{name}_part")
+            made.append(part)
+            added.append(f"{total}[{first}:{last}] = {part}" if kind == "rows" else f"{total} += {part}")
+        self.lines.append(f"for {first} in range(0, {rows}, {step}):")
+        body = [f"{last} = min({first} + {step}, {rows})"]
+        body.append(f"{', '.join(made)}{',' * (len(made) == 1)} = {BLOCK}({', '.join(given)})")
+        self.lines += [f"    {line}" for line in (*body, *added)]
+        for name, kind in zip(results, kinds, strict=True):
+            if kind == "sum" and self.metas[name].dtype in HALVES:
+                total = self.names[name]
+                self.lines.append(f"{total} = {total}.to(torch.{self.metas[name].dtype})")
+
+    def items_of(self, name: str) -> list[str]:
+        """Return the names of a call's results, in their order."""
+        found: dict[int, str] = {}
+        for node in self.program.graph.nodes:
+            if node.op == "getitem" and name in node.inputs and isinstance(node.args[1], int):
+                found[node.args[1]] = node.name
+        return [found[place] for place in sorted(found)]
 
     def allocated(self, name: str) -> str:
         """Name of a new tensor, allocated when it is first asked for."""

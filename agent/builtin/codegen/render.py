@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, environment
-from kernelwright.agent.builtin.codegen.host import HostCode
+from kernelwright.agent.builtin.codegen.host import BLOCK, HostCode
 from kernelwright.agent.builtin.codegen.naming import (
     attention_comment,
     comment,
@@ -19,7 +19,7 @@ from kernelwright.agent.builtin.codegen.naming import (
     unique,
 )
 from kernelwright.agent.builtin.frontend import reference
-from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph
+from kernelwright.agent.builtin.ir.graph import ROW_BLOCKS, SUBMODULE, Graph
 from kernelwright.agent.builtin.ir.names import attribute
 from kernelwright.agent.builtin.ir.program import Attention, Library, Program, View, reading, slots
 from kernelwright.agent.builtin.ir.space import Region
@@ -54,12 +54,16 @@ class _Entry:
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward to be written: that of the whole, whose path is empty, or of the submodule at `path`."""
+    """A forward to be written: that of the whole, whose path is empty, or of the submodule at `path`.
+
+    `inner`: it is a function that the whole's loop over blocks of rows calls.
+    """
 
     path: str
     program: Program
     units: Sequence[Unit]
     launches: Sequence[Launch | HorizontalFusion | Attention | Library]
+    inner: bool = False
 
 
 def render(
@@ -90,14 +94,15 @@ class _Forward:
         self.file = file
         self.language = file.language
         self.entries = file.entries
-        self.host = HostCode(self.program, file.taken, file.language.placement(self.program))
+        self.inner = forward.inner
+        self.host = HostCode(self.program, file.taken, file.language.placement(self.program), self.inner)
         recurrences = [unit.recurrence for unit in self.units if isinstance(unit, Region) and unit.recurrence]
         self.placed = dict(self.program.placed)  # what is written into part of something
         for recurrence in recurrences:
             self.placed.update(recurrence.results)
 
     def run(self) -> None:
-        self.host.start(bool(self.path), self.file.limits)
+        self.host.start(bool(self.path), {} if self.inner else self.file.limits)
         for unit in self.launches:
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
@@ -131,7 +136,7 @@ class _Forward:
         begins = tuple(
             tuple("" if number in moves else at for number, at in enumerate(call.offsets)) for call in calls
         )
-        key = launch.kernel, begins, several, beside
+        key = launch.kernel, begins, several, beside, self.inner
         entry = self.entries.get(key)
         prefix, ask = self.file.knobs(entry)
         planned = self.language.replanned(calls[0].plan, self.program, ask)
@@ -236,7 +241,8 @@ class _Forward:
     @property
     def library(self) -> list[str]:
         """The operators left to torch."""
-        libraries = (u for u in self.units if isinstance(u, Library) and u.node.op != SUBMODULE)
+        own = (SUBMODULE, ROW_BLOCKS)
+        libraries = (u for u in self.units if isinstance(u, Library) and u.node.op not in own)
         ops = [u.node.op.split(".") for u in libraries]
         return [parts[1] for parts in ops if len(parts) > 1]
 
@@ -353,6 +359,12 @@ class _File:
                     for forward in self.forwards
                     if forward.path
                 ],
+                blocks=[
+                    {"arguments": ", ".join(forward.program.graph.arguments), "lines": forward.host.lines}
+                    for forward in self.forwards
+                    if forward.inner
+                ],
+                block=BLOCK,
                 forward=hosts[0].lines,
                 **self.language.context([e.kernel for e in entries], self.used),
             )

@@ -51,6 +51,7 @@ class Meta(Record):
 
 
 SUBMODULE = "kernelwright.submodule.default"  # a call that is left to torch; args: see `submodules.py`
+ROW_BLOCKS = "kernelwright.row_blocks.default"  # a loop over blocks of rows; args: see `row_blocks.py`
 _RECURRENT = ("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
 # Operators that draw random numbers if this argument is not 0.
 _DROPOUT = {"aten.scaled_dot_product_attention.default": 4, **dict.fromkeys(_RECURRENT, 5)}
@@ -82,7 +83,7 @@ class Node(Record):
     """One operation; `outputs` has several entries for an operation that returns a tuple."""
 
     name: str
-    op: str  # "aten.add.Tensor", "getitem" of a tuple, or `SUBMODULE`
+    op: str  # "aten.add.Tensor", "getitem" of a tuple, `SUBMODULE` or `ROW_BLOCKS`
     args: tuple[Arg, ...]
     kwargs: dict[str, Arg]
     outputs: tuple[Meta, ...]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.agent.builtin.ir.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
+from kernelwright.agent.builtin.ir.graph import ROW_BLOCKS, SUBMODULE, Arg, DType, Graph, Node, Ref
 from kernelwright.agent.builtin.ir.ops import POINTWISE, SUPPORTED_DTYPES, Settings, pointwise_name
 from kernelwright.agent.builtin.ir.program import (
     Constant,
@@ -89,7 +89,7 @@ class _NodeLowering(
                 self.program.views[name] = self.view_of(self.copied_as_it_reads(lying, view))
 
     def node(self, node: Node) -> None:
-        if node.op == SUBMODULE:
+        if node.op in (SUBMODULE, ROW_BLOCKS):
             self.tuples[node.name] = node
             self.program.statements.append(Library(node.name, node))
             return

@@ -129,6 +129,19 @@ def _values(graph: Graph) -> list[object]:
     return [nodes, returned, mutations, graph.fixed, graph.constructor]
 
 
+@dataclass(frozen=True)
+class FreeForms:
+    """A forward for any sizes, that shows the first of some sizes as numbers, and the last of them.
+
+    Both are written as the same text, or it would be right for some sizes alone. `idle`: see `scheduled`.
+    """
+
+    first: Forward
+    last: Forward
+    idle: set[str]
+    limits: Limits
+
+
 def compile_free(
     free: FreeGraph, source: str, schedule: Schedule, language: Language, watch: Watch = nobody
 ) -> Rendered:
@@ -136,25 +149,36 @@ def compile_free(
 
     Raises Untraceable, and NothingToFuse.
     """
+    schedule = with_layout(free.graph, schedule)
+    forms = free_forms(free, schedule, language, watch)
+
+    def rendered(forward: Forward, schedule: Schedule) -> Rendered:
+        graph = forward.program.graph
+        return render([forward], graph, source, schedule, language, forms.idle, forms.limits)
+
+    found = rendered(forms.first, schedule)
+    if found.source != rendered(forms.last, schedule.changed(found.schedule.values)).source:
+        raise some_sizes_alone()
+    return found
+
+
+def free_forms(free: FreeGraph, schedule: Schedule, language: Language, watch: Watch = nobody) -> FreeForms:
+    """Schedule a graph at several sizes. Raises Untraceable where these decide, and NothingToFuse."""
     grid = Grid.near(free.sizes, _SMALLEST, _numbers(free.graph))
-    graphs = [at(free.graph, point) for point in grid.points]
-    schedule = with_layout(graphs[0], schedule)
     forms = []
-    for number, graph in enumerate(graphs):
+    for number, point in enumerate(grid.points):
+        graph = at(free.graph, point)
         forwards, idle = scheduled(graph, schedule, language, nobody if number else watch, together=False)
         forms.append((_numbered(forwards[0]), idle))
-    one, other = (unified(forms, grid, base) for base in (0, len(forms) - 1))
+    (first, idle), (last, _) = (unified(forms, grid, base) for base in (0, len(forms) - 1))
     ranges = Ranges.of(free.limits)
     hold_slices(free.graph, ranges)
-    hold_kernels(one[0], ranges)
+    hold_kernels(first, ranges)
+    return FreeForms(first, last, idle, ranges.limits)
 
-    def rendered(forward: Forward, idle: set[str], schedule: Schedule) -> Rendered:
-        return render([forward], forward.program.graph, source, schedule, language, idle, ranges.limits)
 
-    found = rendered(*one, schedule)
-    if found.source != rendered(*other, schedule.changed(found.schedule.values)).source:
-        raise Untraceable("a kernel would be right for some of the free sizes alone")
-    return found
+def some_sizes_alone() -> Untraceable:
+    return Untraceable("a kernel would be right for some of the free sizes alone")
 
 
 def _numbered(forward: Forward) -> Forward:

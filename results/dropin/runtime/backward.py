@@ -11,6 +11,12 @@ from .operators import detached
 from .sizes import Size, at
 
 
+def _is_kept() -> bool:
+    """Return True if what was saved may be needed again: for another backward pass, or outside of one."""
+    outside = torch._C._current_graph_task_id() == -1
+    return outside or torch._C._get_current_graph_task_keep_graph()
+
+
 class BackwardCode:
     """A function of the outputs' gradients, of saved tensors, and of a list of which gradients are wanted.
 
@@ -21,6 +27,7 @@ class BackwardCode:
     def __init__(self, module: str, words: Mapping[str, Any]) -> None:
         """Load the backward of the kernel in `module`; `words`: what metadata.json says of it."""
         kernel = words["way"] == "kernel"
+        self.is_unit = words["way"] == "unit"  # the forward has computed it but for a factor
         self._kernel = Loaded(import_module(f"{module}.backward"), [], 0) if kernel else None
         file = "partial_backward" if kernel else "backward"
         self._partial = import_module(f"{module}.{file}").ModelNew().forward
@@ -45,6 +52,14 @@ class BackwardCode:
 
     def __call__(self, *given: Any) -> tuple[torch.Tensor | None, ...]:
         return self._computed(self._kernel, *given)
+
+    def directly(self, *given: Any) -> tuple[torch.Tensor | None, ...]:
+        """Compute the same in a backward pass that no operator is called for, in place where that may be."""
+        if not self.is_unit or _is_kept():
+            return self._computed(self._kernel, *given)
+        grad, *saved, wanted = given
+        pairs = zip(saved, wanted, strict=True)
+        return tuple(each.mul_(grad) if needs else None for each, needs in pairs)
 
     def _computed(self, kernel: Callable[..., Any] | None, *given: Any) -> tuple[torch.Tensor | None, ...]:
         *tensors, wanted = given

@@ -173,7 +173,7 @@ class Gradients:
         `uses`: its arguments after the outputs' gradients: inputs, outputs and what the forward `saves` after
         those, by their names. It returns the gradient of each input that is `differentiated`, in order.
         """
-        self._operator, self._compute, self._needed = operator, guarded(code), code.needed
+        self._operator, self._compute, self._needed = operator, guarded(code.directly), code.needed
         self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
         places = {each.name: place for place, each in enumerate((*inputs, *outputs, *saves))}
         self._uses, self._forms = [places[use.name] for use in uses], uses
