@@ -78,10 +78,13 @@ class StepPair(AbstractContextManager["StepPair"]):
         for side in (_STOCK, _DROP_IN):
             self._ask(side, "keep_exact")
 
-    def capture(self, place: str, number: int) -> None:
-        """Have both keep the arguments of a call, for `part_blocks`: before anything is put in."""
+    def capture(self, place: str, number: int, of_loss: bool = False) -> None:
+        """Have both keep the arguments of a call, for `part_blocks`: before anything is put in.
+
+        `of_loss`: those of the loss of the layer's output.
+        """
         for side in (_STOCK, _DROP_IN):
-            self._ask(side, "capture", place=place, number=number)
+            self._ask(side, "capture", place=place, number=number, of_loss=of_loss)
 
     def put_in(self, package: Path) -> dict[str, str]:
         """Put a package into the second model; return what it replaces."""

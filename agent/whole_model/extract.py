@@ -31,6 +31,7 @@ def extract(model: ModelName, trains: bool, most_calls: int) -> tuple[ModelExtra
 
 def serve(channel: Channel) -> None:
     """Worker entry: survey one model."""
+    from kernelwright.agent.whole_model.losses import losses_of
     from kernelwright.agent.whole_model.other_sizes import OtherSizes
     from kernelwright.agent.whole_model.parts import parts_of
     from kernelwright.agent.whole_model.survey import survey
@@ -42,7 +43,8 @@ def serve(channel: Channel) -> None:
         step = step_at(lengths(model.workload[0]))
         surveyed = survey(step, time.perf_counter)
         others = OtherSizes(step_at, model.workload) if len(model.workload) > 1 else None
-        parts = parts_of(surveyed, asked["most_calls"], others)
+        losses = losses_of(step) if step.trains else []
+        parts = parts_of(surveyed, asked["most_calls"], others, losses)
         total = surveyed.places[0].cost
         names = _file_names(parts)
         extract = ModelExtract(
@@ -74,6 +76,8 @@ def _words(name: str) -> str:
 
 
 def _record(part: "ModelPart", task: str) -> ExtractedPart:
+    from kernelwright.agent.whole_model.losses import LOSS
+
     return ExtractedPart(
         kind=part.kind,
         is_module=part.is_module,
@@ -89,4 +93,5 @@ def _record(part: "ModelPart", task: str) -> ExtractedPart:
         reason=part.reason,
         one_size=part.one_size,
         constants=part.constants if part.source else {},
+        function=LOSS if part.loss is not None else "",
     )

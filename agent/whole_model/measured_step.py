@@ -12,9 +12,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
+from kernelwright.agent.whole_model.losses import at, losses_of
 from kernelwright.agent.whole_model.marks import StepCalls
 from kernelwright.agent.whole_model.model_name import ModelName, lengths
 from kernelwright.agent.whole_model.step import ModelStep
@@ -43,9 +45,12 @@ class MeasuredStep:
         self._steps = [at(lengths(size)) for size in name.workload]
         return {}
 
-    def capture(self, place: str, number: int) -> dict[str, Any]:
+    def capture(self, place: str, number: int, of_loss: bool) -> dict[str, Any]:
         """Keep the arguments of a call at each size, before anything is put in."""
-        self._calls = [PartCall.of(step, place, number) for step in self._steps]
+        if of_loss:
+            self._calls = [PartCall.of_loss(step, place) for step in self._steps]
+        else:
+            self._calls = [PartCall.of(step, place, number) for step in self._steps]
         return {}
 
     def put_in(self, package: str) -> dict[str, Any]:
@@ -137,6 +142,19 @@ class PartCall:
         args, kwargs = pytree.tree_map_only(Tensor, _leaf, (example.args, example.kwargs))
         weights = list(site.called.parameters()) if isinstance(site.called, nn.Module) else []
         return cls(called, args, kwargs, step.trains, [each for each in weights if each.requires_grad])
+
+    @classmethod
+    def of_loss(cls, step: ModelStep, path: str) -> "PartCall":
+        """Run a step, and return a call of the layer at a path and of the loss of its output."""
+        loss = at(losses_of(step), path)
+
+        def called(x: Tensor, target: Tensor) -> Tensor:
+            logits = loss.linear(x)
+            return cross_entropy(logits.float() if loss.casts else logits, target, **loss.constants)
+
+        args = (_leaf(loss.x), loss.target)
+        weights = [each for each in loss.linear.parameters() if each.requires_grad]
+        return cls(lambda: called, args, {}, step.trains, weights)
 
     def run(self) -> None:
         with torch.set_grad_enabled(self.trains):

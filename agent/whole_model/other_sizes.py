@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernelwright.agent.whole_model.losses import LossOfLinear, at, losses_of
 from kernelwright.agent.whole_model.marks import StepCalls
 from kernelwright.agent.whole_model.model_name import lengths
 from kernelwright.agent.whole_model.places import CallSite
@@ -65,6 +66,14 @@ class OtherSizes:
         """The steps at the sizes of the workload but the first."""
         return [StepCalls.of(self._step_at(lengths(size))) for size in self._workload[1:]]
 
+    @cached_property
+    def _losses(self) -> list[list[LossOfLinear]]:
+        return [losses_of(self._step_at({**self._first, **point})) for point in self._grid.points]
+
+    @cached_property
+    def _given_losses(self) -> list[list[LossOfLinear]]:
+        return [losses_of(self._step_at(lengths(size))) for size in self._workload[1:]]
+
     def source(self, place: CallSite, form: str, call: TracedCall) -> str:
         """Return the task of a call for any size, with its workload; `call`: at the model's first size.
 
@@ -72,6 +81,19 @@ class OtherSizes:
         """
         number = next(number for number, each in enumerate(place.calls) if each.form == form)
         calls = [self._traced(step, place, number) for step in self._steps]
+        return self._source(call, calls, lambda: [self._traced(step, place, number) for step in self._given])
+
+    def source_of_loss(self, loss: LossOfLinear, call: TracedCall) -> str:
+        """Return the same of a loss of a linear layer's output."""
+        calls = [at(losses, loss.path).traced() for losses in self._losses]
+        return self._source(
+            call, calls, lambda: [at(losses, loss.path).traced() for losses in self._given_losses]
+        )
+
+    def _source(
+        self, call: TracedCall, calls: Sequence[TracedCall], given: Callable[[], Sequence[TracedCall]]
+    ) -> str:
+        """Return the task of a call, with those on the grid, and `given` those at the workload's sizes."""
         if any(len(each.inputs) != len(call.inputs) for each in calls):
             raise _not_any_size(call, "it has another number of tensors at other sizes")
         axes = self._axes(call, calls)
@@ -81,7 +103,7 @@ class OtherSizes:
         sizes = [self._size(size, axes) for size in self._workload]
         base = list(call.inputs.values())
 
-        def at(point: Mapping[str, int]) -> tuple[TracedCall, list[str]]:
+        def example(point: Mapping[str, int]) -> tuple[TracedCall, list[str]]:
             there = call if point == lengths(sizes[0]) else calls[points[tuple(point.values())]]
             inputs = there.inputs.items()
             return there, [
@@ -90,8 +112,7 @@ class OtherSizes:
             ]
 
         places = {axis.name: axis.place for axis in axes}
-        others = [self._traced(step, place, number) for step in self._given]
-        source = free_task_source(at, lengths(sizes[0]), places, grid, others)
+        source = free_task_source(example, lengths(sizes[0]), places, grid, given())
         workload = _merged(sizes)
         return source if len(workload) == 1 else f"{source}\n\n{workload_text(workload)}\n"
 

@@ -5,11 +5,13 @@ import math
 import operator
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
+from kernelwright.agent.whole_model.losses import DEFAULTS, LossOfLinear, place_at
 from kernelwright.agent.whole_model.other_sizes import OtherSizes
 from kernelwright.agent.whole_model.places import CallExample, CallSite, StepCost
 from kernelwright.agent.whole_model.survey import StepSurvey
@@ -41,6 +43,7 @@ class ModelPart:
     source: str = ""  # of its task; "" without one
     reason: str = ""  # why there is none
     one_size: str = ""  # why it has the first size alone, of several
+    loss: LossOfLinear | None = None  # the function of a layer's output that is computed with it
 
     @property
     def is_divided(self) -> bool:
@@ -60,6 +63,8 @@ class ModelPart:
     @property
     def constants(self) -> dict[str, Any]:
         """Numbers, texts and None among the arguments of a function, by name."""
+        if self.loss is not None:
+            return {n: v for n, v in self.loss.constants.items() if v != DEFAULTS[n]}
         if self.is_module or self.example is None:
             return {}
         code = self.places[0].called.__code__
@@ -70,11 +75,18 @@ class ModelPart:
 
     @property
     def name(self) -> str:
-        return self.kind.rpartition(".")[2]
+        return type(self.loss.module).__name__ if self.loss is not None else self.kind.rpartition(".")[2]
 
 
-def parts_of(survey: StepSurvey, most_calls: int, others: OtherSizes | None = None) -> list[ModelPart]:
+def parts_of(
+    survey: StepSurvey,
+    most_calls: int,
+    others: OtherSizes | None = None,
+    losses: Sequence[LossOfLinear] = (),
+) -> list[ModelPart]:
     """Return the parts of a step that make few calls of torch, by the time that fusing could save at most.
+
+    The `losses` are parts, too: what fusing them with a product saves is memory.
 
     Their tasks are for any size where `others` has the step at other sizes and they can be.
 
@@ -100,7 +112,27 @@ def parts_of(survey: StepSurvey, most_calls: int, others: OtherSizes | None = No
 
     look(survey.places[0])
     worth = [part for part in found.values() if not part.is_a_product]
-    return sorted(worth, key=lambda part: -part.cost.fusable_s)
+    of_losses = {loss.path: _part_of_loss(loss, survey, others) for loss in losses}
+    return sorted([*worth, *of_losses.values()], key=lambda part: -part.cost.fusable_s)
+
+
+def _part_of_loss(loss: LossOfLinear, survey: StepSurvey, others: OtherSizes | None) -> ModelPart:
+    layer, within = (place_at(survey.places, path) for path in (loss.path, loss.within))
+    part = ModelPart(layer.kind, layer.calls[0].form, places=[layer], calls=1, loss=loss)
+    for place in (layer, within):
+        part.cost.add(place.own)
+    try:
+        traced = loss.traced()
+        part.torch_calls = _calls_in(traced)
+        part.source = task_source(traced)
+        if others is not None:
+            try:
+                part.source = others.source_of_loss(loss, traced)
+            except UsageError as error:
+                part.one_size = error.message
+    except UsageError as error:
+        part.reason = error.message
+    return part
 
 
 def _kinds(survey: StepSurvey) -> dict[tuple[str, str], ModelPart]:

@@ -26,10 +26,12 @@ class ExtractedPart(Record):
     reason: str = ""  # why there is none
     one_size: str = ""  # why the task has the first size alone, though the model has several
     constants: dict[str, Constant] = Field(default_factory=dict)  # of a function's arguments, by name
+    function: str = ""  # of torch's, that is computed of the layer's output, too
 
     @property
     def name(self) -> str:
-        return self.kind.rpartition(".")[2]
+        of = f"{self.function.rpartition('.')[2]} of " if self.function else ""
+        return of + self.kind.rpartition(".")[2]
 
     @property
     def seconds(self) -> float:
@@ -98,6 +100,8 @@ class PartResult(Record):
     package: str  # its folder in packages/; "" without a kernel
     replaced: int = 0  # layers and functions
     times: StepTimes | None = None  # of a call, in training with its backward pass; eager
+    stock_peak_bytes: int = 0  # of the step, where the part is to save memory
+    drop_in_peak_bytes: int = 0
     kept: bool = False
     reason: str = ""  # why it is not
 

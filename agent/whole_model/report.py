@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelwright.agent.whole_model.records import ModelResult, StepComparison, StepTimes
+from kernelwright.agent.whole_model.records import ModelResult, PartResult, StepComparison, StepTimes
 from kernelwright.results.formatting import with_bounds
 
 
@@ -20,7 +20,7 @@ def markdown(result: ModelResult, folder: Path) -> str:
             each.part,
             str(each.replaced or ""),
             with_bounds(each.times.speedup) if each.times is not None else "",
-            "kept" if each.kept else each.reason,
+            f"kept{_memory(each)}" if each.kept else each.reason,
         )
         for each in result.parts
     ]
@@ -28,6 +28,13 @@ def markdown(result: ModelResult, folder: Path) -> str:
     parts.append(f"{kind} of each part, by its kernel and as the model computes it:")
     parts.append(_table(("part", "replaced", "speedup, eager", ""), rows))
     return "\n\n".join(parts) + "\n"
+
+
+def _memory(part: PartResult) -> str:
+    if not part.drop_in_peak_bytes:
+        return ""
+    stock, own = (each / 2**20 for each in (part.stock_peak_bytes, part.drop_in_peak_bytes))
+    return f"; peak memory of a step {own:.1f} MiB instead of {stock:.1f}"
 
 
 def _whole(found: StepComparison) -> str:

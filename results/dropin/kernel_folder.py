@@ -38,7 +38,8 @@ class PackagedKernel:
     """A kernel for a package.
 
     `layers`: the classes it replaces, each with {reference's parameter: layer's} where these differ;
-    `functions`: those it replaces, as module.name, of tasks without parameters; `constants`: arguments that
+    `functions`: those it replaces, as module.name, of tasks without parameters; of tasks with parameters that
+    of the layers' output; `constants`: arguments that
     these are called with beside tensors; `backward`: verified kernels for `gradient_tasks`; `slower`: modes
     in which it is not called, such as "training, compiled".
     """
@@ -86,10 +87,7 @@ class KernelFolder:
                 f"it has {', '.join(examined.parameters) or 'none'}",
             )
         if chosen.functions and examined.parameters:
-            raise UsageError(
-                f"{winner.task.id} has parameters, which {chosen.functions[0]} cannot have",
-                "give a task whose forward takes all tensors",
-            )
+            _check_of_output(chosen, winner.task.id)
         content = [p.read_bytes() for p in sorted(folder.glob("*.py"))]
         digest = hashlib.sha256(b"\0".join([*content, json.dumps(examined.inputs).encode()])).hexdigest()[:12]
         speedup = winner.evaluation.speedup.eager if winner.evaluation.speedup else None
@@ -188,6 +186,26 @@ class KernelFolder:
             self.functions[each.key] = each.functions
             if each.chips:
                 self.chips.append(each.chips)
+
+
+def _check_of_output(chosen: PackagedKernel, task: str) -> None:
+    """Raise UsageError unless the kernel is one of torch's functions of the output of linear layers."""
+    function = chosen.functions[0]
+    if not chosen.layers:
+        raise UsageError(
+            f"{task} has parameters, which {function} cannot have",
+            "give a task whose forward takes all tensors, or the --layer whose output the function takes",
+        )
+    if {layer.rpartition(".")[2] for layer in chosen.layers} != {"Linear"}:
+        raise UsageError(
+            f"{task} computes {function} of the output of {' and '.join(chosen.layers)}",
+            "use --layer torch.nn.Linear, whose output can wait",
+        )
+    if len(chosen.functions) > 1 or not function.startswith("torch."):
+        raise UsageError(
+            f"{task} computes {function} of a layer's output, which must be one function of torch's",
+            "use --function torch.nn.functional.cross_entropy",
+        )
 
 
 def _common(

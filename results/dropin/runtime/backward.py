@@ -14,7 +14,8 @@ from .sizes import Size, at
 def _is_kept() -> bool:
     """Return True if what was saved may be needed again: for another backward pass, or outside of one."""
     outside = torch._C._current_graph_task_id() == -1
-    return outside or torch._C._get_current_graph_task_keep_graph()
+    keeps: bool = torch._C._autograd._get_current_graph_task_keep_graph()
+    return outside or keeps
 
 
 class BackwardCode:

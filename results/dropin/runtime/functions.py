@@ -96,6 +96,7 @@ _OTHER_CALL = "it was called with other arguments than the kernel's tensors"
 def patched(kernels: Sequence[DropInKernel], package: str) -> tuple[list[PatchedFunction], dict[str, str]]:
     """Return what is to replace functions, not yet put in, and why others are left, by their paths."""
     found, left = [], {}
+    kernels = [kernel for kernel in kernels if not kernel.of_output]
     for path in dict.fromkeys(path for kernel in kernels for path in kernel.functions):
         module, name = _place(path)
         own = getattr(module, name, None)

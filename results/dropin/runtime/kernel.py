@@ -56,9 +56,12 @@ class DropInKernel:
         self.inputs = [Argument.read(each) for each in words["inputs"]]
         self.weights = [Argument.read(each) for each in words["weights"]]
         self.outputs = [Argument.read(each) for each in words["outputs"]]
+        # It computes a function of a layer's output, with the layer's weights: see `deferred`.
+        self.of_output = bool(self.layers and self.functions and self.parameters)
         self.why_not_here = here
         self.trainable: bool = bool(words["backward"])
         of = words["backward"]["of"] if self.trainable else ()
+        self.at_once = self.trainable and words["backward"]["way"] == "unit"  # forward and all gradients
         self.differentiated = [each.name in of for each in self.arguments]  # those whose gradients it has
         self.rows: list[int] = words["rows"]  # dimensions along which it can be split, see `sharding`
         self.under_autocast: bool = words["under_autocast"]  # which leaves the reference as it is

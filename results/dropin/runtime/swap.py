@@ -10,6 +10,8 @@ from torch import nn
 
 from . import functions
 from .alike import differs
+from .deferred import DeferredOutput, LossOfLayer
+from .deferred import why_not as not_waiting
 from .kernel import DropInKernel
 from .parts import STOCK, LayerSnapshot, classes_of, hooked, stock, stock_class
 from .usage import ReplacedCalls, usage_of
@@ -180,6 +182,8 @@ def why_not(kernel: DropInKernel, layer: nn.Module, for_inference: bool = False)
     """Return the reason this layer is not what the kernel was made for, see `differs`; "" if it is."""
     if kernel.why_not_here:
         return kernel.why_not_here
+    if kernel.of_output and type(layer) is not nn.Linear:
+        return "only the output of a torch.nn.Linear can wait for a function"
     if (count := _required(stock(layer))) > len(kernel.inputs):
         return f"its forward takes {count} inputs, the kernel {len(kernel.inputs)}"
     held = dict(layer.named_parameters()) | dict(layer.named_buffers())
@@ -193,6 +197,9 @@ def why_not(kernel: DropInKernel, layer: nn.Module, for_inference: bool = False)
             return f"its {name} is already distributed: apply this before fully_shard or parallelize_module"
         if why := argument.problem(held[name]).replace(argument.name, name, 1):
             return why
+    if kernel.of_output:
+        names = [f"layer.{name}" for name in wanted]
+        return differs(kernel, LossOfLayer(layer, kernel), names, for_inference)
     return hooked(layer) or differs(kernel, layer, list(wanted), for_inference)
 
 
@@ -233,7 +240,12 @@ def computed(
     parts: LayerSnapshot = vars(layer).get(_PARTS) or remember(layer, kernels)
     if not (why := parts.changed()):
         given = _by_place(inputs, named, parts.takes) if named else inputs
+        waited_for: list[DropInKernel] = []
         for place, kernel in enumerate(kernels):
+            if kernel.of_output:
+                why = not_waiting(kernel, layer, given or (), parts.held(place))
+                waited_for += [] if why else [kernel]
+                continue
             if given is None or len(given) != len(kernel.inputs):
                 why = f"it was not called with {len(kernel.inputs)} tensors"
                 continue
@@ -249,6 +261,8 @@ def computed(
             if not why:
                 parts.calls.add(kernel)
                 return made
+        if waited_for:
+            return DeferredOutput.of(layer, waited_for, parts, (given or ())[0])
     if kernels:
         parts.calls.add(kernels[-1], why)
     return stock_class(layer).forward(layer, *inputs, **named)  # not bound first, for torch.compile
