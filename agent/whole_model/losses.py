@@ -82,9 +82,11 @@ class _Watch:
 
     def add(self, output: "_Followed", arguments: dict[str, Any]) -> None:
         target = arguments.pop("target")
-        constants = {n: v for n, v in arguments.items() if n != "input" and isinstance(v, _CONSTANTS)}
+        given = {n: v for n, v in arguments.items() if n != "input" and v is not DEFAULTS[n]}
+        constants = {n: v for n, v in given.items() if isinstance(v, _CONSTANTS) and v != DEFAULTS[n]}
         rows, x = output.shape[:-1].numel(), output.x.detach().flatten(0, -2)
-        plain = len(constants) == len(arguments) - 1 and len(output.shape) == 2 and len(x) == rows
+        plain = all(isinstance(v, _CONSTANTS) for v in given.values())
+        plain = plain and len(output.shape) == 2 and len(x) == rows
         if plain and isinstance(target, Tensor) and target.dim() == 1:
             wide = output.dtype is torch.float32 and x.dtype is not torch.float32
             if wide or output.dtype is x.dtype:

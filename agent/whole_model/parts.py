@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from kernelwright.agent.whole_model.losses import DEFAULTS, LossOfLinear, place_at
+from kernelwright.agent.whole_model.losses import LossOfLinear, place_at
 from kernelwright.agent.whole_model.other_sizes import OtherSizes
 from kernelwright.agent.whole_model.places import CallExample, CallSite, StepCost
 from kernelwright.agent.whole_model.survey import StepSurvey
@@ -64,7 +64,7 @@ class ModelPart:
     def constants(self) -> dict[str, Any]:
         """Numbers, texts and None among the arguments of a function, by name."""
         if self.loss is not None:
-            return {n: v for n, v in self.loss.constants.items() if v != DEFAULTS[n]}
+            return self.loss.constants
         if self.is_module or self.example is None:
             return {}
         code = self.places[0].called.__code__

@@ -194,7 +194,9 @@ def _forward(call: TracedCall) -> tuple[str, list[str]]:
             continue
         code = re.sub(r"\b(\w+) = ", r"\1=", code)
         code = re.sub(
-            r"(?<![.\w])\w+", lambda m: _attribute(weights[m[0]], lists) if m[0] in weights else m[0], code
+            r"(?<![.\w])\w+\b(?!=)",
+            lambda m: _attribute(weights[m[0]], lists) if m[0] in weights else m[0],
+            code,
         )
         lines.append(f"    {result.partition(' :')[0]}{equals}{code}")
     used = set(re.findall(r"(?<![.\w])\w+\b(?!=)", "\n".join(lines[1:])))
