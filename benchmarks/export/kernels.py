@@ -25,6 +25,7 @@ from benchmarks.runs import kernelwright, make_run
 from kernelwright.kernelbench.records import Fingerprint
 from kernelwright.results import formatting
 from kernelwright.results.dropin.format import Format
+from kernelwright.results.dropin.package import placed
 from kernelwright.results.dropin.winner import Winner
 from kernelwright.results.store.folder import write_atomically
 
@@ -98,7 +99,7 @@ def _exported(form: Format, forward: Path, backward: Mapping[str, Path]) -> str:
     out = _RUNS / form
     how = ("--inside", _WHOLE) if form is Format.torch else ("--no-measure",)
     _export(form, out, forward, backward, "--everywhere", *how)
-    place = out / "build" / "torch-cpu" if form is Format.hf else out
+    place = placed(out, form)
     tests = f"{sys.executable} -W ignore -m pytest -q -p no:cacheprovider --pyargs {_NAME}".split(" ")
     done = subprocess.run(tests, cwd=place, capture_output=True, text=True, check=False)
     last = done.stdout.strip().splitlines()[-1]

@@ -16,6 +16,7 @@ from typing import Any
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.version import kernelwright_version
+from kernelwright.results.dropin import hugging_face
 from kernelwright.results.dropin.format import UNSTATED, Format
 from kernelwright.results.dropin.kernel_folder import KernelFolder, PackagedKernel
 from kernelwright.results.dropin.layer_names import check_functions, check_layers
@@ -68,6 +69,10 @@ def write(
                 _measure(metadata, whole, name, form, where_faster)
             if inside is not None:
                 _measure_inside(metadata, whole, name, form, inside)
+            for made in [*whole.rglob("__pycache__")]:
+                shutil.rmtree(made)
+            if form is Format.hf:
+                hugging_face.finish(whole, metadata, int(_VERSION), licence)
             if out.exists():
                 out.rmdir()
             whole.rename(out)
@@ -99,8 +104,7 @@ def is_here(device: str) -> bool:
 def _written(
     chosen: Sequence[PackagedKernel], whole: Path, name: str, form: Format, licence: str, device: str
 ) -> dict[str, Any]:
-    place = _place(whole, form, device)
-    package = place / name
+    package = (hugging_face.new_place(whole) if form is Format.hf else whole) / name
     shutil.copytree(_RUNTIME, package / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
     of_device = package / "runtime" / "device.py"
     of_device.write_text(of_device.read_text().replace('KIND = "cpu"', f'KIND = "{device}"', 1))
@@ -140,9 +144,7 @@ def _written(
         "kernels": kernels,
     }
     digest = _seal(package, metadata)
-    if form is Format.hf:
-        (place / "metadata.json").write_text(_for_hugging_face(name, digest, licence, device))
-    else:
+    if form is not Format.hf:
         packages = sorted(".".join(p.parent.relative_to(whole).parts) for p in package.rglob("__init__.py"))
         (whole / "pyproject.toml").write_text(
             template("pyproject.toml").render(
@@ -179,14 +181,14 @@ def _capabilities(chips: Sequence[tuple[str, ...]]) -> list[tuple[int, int]]:
     return sorted(divmod(number, 10) for number in numbers)
 
 
-def _place(whole: Path, form: Format, device: str) -> Path:
-    """Return the folder that holds the package."""
-    return whole / "build" / f"torch-{device}" if form is Format.hf else whole
+def placed(whole: Path, form: Format) -> Path:
+    """Return the folder that holds the package, in the one that was written."""
+    return hugging_face.place(whole) if form is Format.hf else whole
 
 
 def _measure(metadata: dict[str, Any], whole: Path, name: str, form: Format, where_faster: bool) -> None:
     """Add the benchmark's results to the package's metadata, and the modes in which kernels are slower."""
-    place = _place(whole, form, metadata["device"])
+    place = placed(whole, form)
     metadata["measured"] = _measured(place, name)
     if where_faster:
         for kernel in metadata["kernels"]:
@@ -197,7 +199,7 @@ def _measure(metadata: dict[str, Any], whole: Path, name: str, form: Format, whe
 
 def _measure_inside(metadata: dict[str, Any], whole: Path, name: str, form: Format, inside: Task) -> None:
     """Add the results of the package's benchmark inside a model to its metadata."""
-    place = _place(whole, form, metadata["device"])
+    place = placed(whole, form)
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(inside.source)
         file.flush()
@@ -238,19 +240,6 @@ def _for_framework(chosen: Sequence[PackagedKernel], name: str, form: Format) ->
         for (module, _, cls), kernels in ((layer.rpartition("."), k) for layer, k in named.items())
     ]
     return template(form.module).render(name=name, layers=layers, window=form.window)
-
-
-def _for_hugging_face(name: str, digest: str, licence: str, device: str) -> str:
-    """Return the metadata.json that `kernels` 0.17 reads."""
-    words = {
-        "id": f"{name}_{device}_{digest[:10]}",
-        "name": name.replace("_", "-"),
-        "version": int(_VERSION),
-        "license": licence,
-        "python-depends": [],
-        "backend": {"type": device},
-    }
-    return json.dumps(words, indent=1) + "\n"
 
 
 def _measured(folder: Path, name: str, *inside: str) -> Any:

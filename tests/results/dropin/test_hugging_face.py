@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelwright.results.dropin.format import Format
+from kernelwright.results.dropin.hugging_face import variant
 from kernelwright.results.dropin.kernel_folder import PackagedKernel
 from kernelwright.results.dropin.package import write
 from tests.helpers.dropin.exporting import NORM, python
@@ -86,3 +88,22 @@ with torch.no_grad():
 report = package.kernelized(dropped)
 assert not report.replaced and "kernel's reference" in report.left["model.norm"]
 """)  # fmt: skip
+
+
+def test_its_build_is_for_one_release_and_machine(repository: Path) -> None:
+    from kernels._rust import Digest, DigestAlgorithm, Metadata
+    from kernels.variants import get_variants_local, resolve_variant
+
+    (folder,) = (repository / "build").iterdir()
+    major, minor = torch.__version__.split(".")[:2]
+    assert folder.name.startswith(f"torch{major}{minor}-cxx11-cpu-")
+    chosen, _ = resolve_variant(get_variants_local(folder.parent), "cpu")
+    assert chosen is not None and chosen.variant_str == folder.name
+    metadata = Metadata.read_from_file(folder / "metadata.json")
+    assert metadata.digest is not None
+    metadata.digest.validate(Digest.hash_variant(DigestAlgorithm.SHA256, folder))
+
+
+def test_what_is_python_alone_is_for_any_release() -> None:
+    assert variant("cpu", "2.13.0+cpu", built=False) == "torch-cpu"
+    assert variant("cuda", "2.13.0", built=False) == "torch-cuda"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -9,8 +10,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
+from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.kernel_folder import PackagedKernel
 from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.winner import Winner
@@ -280,6 +284,37 @@ def test_cuda_without_a_gpu_the_layer_computes(cuda_package: Path) -> None:
         torch.testing.assert_close(fused.rms_norm(x, weight), right)
     """
     python(cuda_package, "-c", textwrap.dedent(code), interpret=False)
+
+
+def test_on_the_hub_cuda_is_for_drivers_and_chips_that_load_its_cubins(tmp_path: Path) -> None:
+    require("kernels")
+    from kernels._rust import Digest, DigestAlgorithm, Metadata
+    from kernels.archs import _supports_cuda_capability
+    from kernels.backends import CUDA
+    from kernels.variants import _resolve_variant_for_system, get_variants_local
+    from packaging.version import Version
+
+    chosen = [PackagedKernel("rms_norm", cuda_winner(), layers={"Norm": {"weight": "scale"}})]
+    metadata = write(chosen, tmp_path / "hub", "fused", Format.hf, measure=False)
+    (folder,) = (tmp_path / "hub/build").iterdir()
+    cuda, release = Version(nvrtc.version()), Version(".".join(torch.__version__.split(".")[:2]))
+
+    def found(of: Version, torch_release: Version, cpu: str = platform.machine()) -> bool:
+        variants = get_variants_local(folder.parent)
+        accepted, _ = _resolve_variant_for_system(
+            variants, CUDA(version=of), cpu, "linux", torch_release, True, None
+        )
+        return [each.variant_str for each in accepted] == [folder.name]
+
+    assert found(cuda, release) and found(Version(f"{cuda.major}.{cuda.minor + 1}"), release)
+    assert not found(Version(f"{cuda.major - 1}.9"), release) and not found(cuda, Version("2.1"))
+    assert not found(cuda, release, "another")
+    words = Metadata.read_from_file(folder / "metadata.json")
+    archs = words.backend.archs
+    assert archs == [f"{major}.{minor}" for major, minor in metadata["capabilities"]]
+    assert _supports_cuda_capability(archs, (9, 0)) and not _supports_cuda_capability(archs, (7, 5))
+    assert words.digest is not None
+    words.digest.validate(Digest.hash_variant(DigestAlgorithm.SHA256, folder))
 
 
 ON_THE_DRIVER = """
