@@ -1,6 +1,7 @@
 """Gradients of which only some are wanted: with frozen weights, the code of theirs does not run."""
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 
 WANTED = "wanted"  # which gradients are, in the order in which they are returned
@@ -23,6 +24,7 @@ def masked(lines: Sequence[str]) -> tuple[str, ...]:
     """
     needs = _needs(lines)
     returned = _returned(lines)
+    lines = _with_masks(lines, needs)
     found = []
     for need in sorted(filter(None, dict.fromkeys(needs)), key=lambda each: (-len(each), needs.index(each))):
         own = [line for line, each in zip(lines, needs, strict=False) if each == need]
@@ -32,6 +34,32 @@ def masked(lines: Sequence[str]) -> tuple[str, ...]:
             found += [f"if {_any(need)}:", *(f"    {line}" for line in own)]
     values = ", ".join(f"{name} if {WANTED}[{place}] else None" for place, name in enumerate(returned))
     return (*found, f"return ({values}{',' if len(returned) == 1 else ''})")
+
+
+def _with_masks(lines: Sequence[str], needs: Sequence[frozenset[int]]) -> list[str]:
+    """Return the lines in which a convolution's gradients are told which of them are wanted.
+
+    >>> lines = ["c = ops.convolution_backward.default(grad, x, w, [True, True, False])"]
+    >>> lines += ["a = c[0]", "b = c[1]", "return (a, b)"]
+    >>> _with_masks(lines, _needs(lines))[0]
+    'c = ops.convolution_backward.default(grad, x, w, [wanted[0], wanted[1], False])'
+    """
+    found = list(lines)
+    for place, line in enumerate(lines):
+        parts = re.fullmatch(r"(\w+)( = .*\bconvolution_backward\b.*, \[)([\w, ]+)\]\)", line)
+        if parts is None:
+            continue
+        name, head, mask = parts.groups()
+        masks: list[frozenset[int]] = [frozenset()] * 3
+        for other, need in zip(lines, needs, strict=False):
+            if item := re.fullmatch(rf"\w+ = {name}\[(\d)\]", other):
+                masks[int(item[1])] |= need
+        wanted = [
+            _any(need) if on == "True" and need else "False"
+            for on, need in zip(mask.split(", "), masks, strict=True)
+        ]
+        found[place] = f"{name}{head}{', '.join(wanted)}])"
+    return found
 
 
 def products(lines: Sequence[str], flops: Mapping[str, int]) -> list[tuple[list[int], int]]:

@@ -35,13 +35,16 @@ class Loaded:
 
     def _computed(self, forward: Callable[..., Any], tensors: Tensors) -> Tensors:
         with self._lock:  # threads must not compute with each other's weights
-            try:
-                for holder, name, place in self._places:
-                    holder[name] = tensors[place]
-                found = forward(*tensors[: self._inputs])
-            finally:  # else they would live as long as the package
-                for holder, name, _ in self._places:
-                    holder[name] = None
+            return self._with_weights(forward, tensors)
+
+    def _with_weights(self, forward: Callable[..., Any], tensors: Tensors) -> Tensors:
+        try:
+            for holder, name, place in self._places:
+                holder[name] = tensors[place]
+            found = forward(*tensors[: self._inputs])
+        finally:  # else they would live as long as the package
+            for holder, name, _ in self._places:
+                holder[name] = None
         return detached(found if type(found) is tuple else (found,))
 
     @property
@@ -57,11 +60,12 @@ class Loaded:
         own = {name: vars(self._module)[name] for name in kernels}
 
         def call(*tensors: torch.Tensor) -> Tensors:
-            vars(self._module).update(seen)
-            try:
-                return self._computed(self._forward, tensors)
-            finally:
-                vars(self._module).update(own)
+            with self._lock:  # or a thread that computes would launch what a compiler is to see
+                vars(self._module).update(seen)
+                try:
+                    return self._with_weights(self._forward, tensors)
+                finally:
+                    vars(self._module).update(own)
 
         return call
 

@@ -271,7 +271,7 @@ def computed(
 def report(model: nn.Module, kernels: Sequence[DropInKernel], package: str) -> ReplacedCalls:
     """Return how often kernels computed the model's layers since they were replaced."""
     usage = usage_of(model, kernels, _PARTS)
-    usage.layers |= {each.path: each.calls for each in functions.put_in(kernels, package)}
+    usage.layers |= {each.path: each.calls.so_far() for each in functions.put_in(kernels, package)}
     return usage
 
 

@@ -1,5 +1,6 @@
 """Calls of replaced layers: how many kernels computed, how many the layer's own forward, and why."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch.compiler import is_compiling
 
 _REASONS = 50  # that are told apart for a layer; each shape outside the envelope is one
+_LOCK = threading.Lock()  # of all numbers of calls
 _TRACED: dict[str, dict[str, None]] = {}  # kernel -> reasons it was not traced for, "" if it was
 
 
@@ -25,13 +27,23 @@ class Calls:
         """Count a call by the kernel, or one that it did not compute and why, which is logged once."""
         if is_compiling():
             traced(kernel.key, why)
-        elif not why:
-            self.by_kernel[kernel.name] = self.by_kernel.get(kernel.name, 0) + 1
-        else:
+            return
+        if why:
             kernel.say(why)
+        with _LOCK:
+            if not why:
+                self.by_kernel[kernel.name] = self.by_kernel.get(kernel.name, 0) + 1
+                return
             if why not in self.by_layer and len(self.by_layer) >= _REASONS:
                 why = "other reasons"
             self.by_layer[why] = self.by_layer.get(why, 0) + 1
+
+    def so_far(self) -> "Calls":
+        """Return the numbers as they are now, which no other thread changes."""
+        found = Calls()
+        with _LOCK:
+            found.by_kernel, found.by_layer = dict(self.by_kernel), dict(self.by_layer)
+        return found
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -64,11 +76,12 @@ class ReplacedCalls:
 
 def usage_of(model: torch.nn.Module, kernels: Sequence[Any], parts: str) -> ReplacedCalls:
     """Return the calls of layers with one of these kernels; `parts`: the name of their snapshots."""
+    traced_reasons = {each: tuple(reasons) for each, reasons in list(_TRACED.items())}
     found = ReplacedCalls(
-        traced={kernel.name: (*_TRACED[kernel.key],) for kernel in kernels if kernel.key in _TRACED}
+        traced={each.name: traced_reasons[each.key] for each in kernels if each.key in traced_reasons}
     )
     for name, layer in model.named_modules():
         snapshot = vars(layer).get(parts)
         if snapshot is not None and any(own is each for own in snapshot.kernels for each in kernels):
-            found.layers[name] = snapshot.calls
+            found.layers[name] = snapshot.calls.so_far()
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import Referee
@@ -18,6 +19,7 @@ from kernelwright.kernelbench.sources import input_domains
 from kernelwright.results.dropin import masking
 from kernelwright.results.dropin.cli import _by_kernel
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
+from kernelwright.results.dropin.gradients import gradients
 from kernelwright.results.dropin.kernel_folder import PackagedKernel
 from kernelwright.results.dropin.package import write
 from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
@@ -315,4 +317,26 @@ def test_the_gradients_of_all_kernels_from_one_run() -> None:
 
 
 def test_the_example_of_a_masked_gradient() -> None:
-    assert doctest.testmod(masking) == (0, 2)
+    assert doctest.testmod(masking) == (0, 5)
+
+
+@pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, True, False)])
+def test_a_convolution_has_only_the_gradients_that_are_wanted(wanted: tuple[bool, ...]) -> None:
+    model = torch.nn.Conv2d(3, 4, 3)
+    x, names = torch.randn(2, 3, 8, 8), ["x", "weight", "bias"]
+    gradient = gradients(model, [x], ["weight", "bias"], names, ["output"], names)[0]
+    body = "\n".join(f"    {line}" for line in masking.masked(gradient.lines))
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"def of({', '.join(gradient.takes)}, wanted):\n{body}", scope)
+    given = {"x": x, "weight": model.weight.detach(), "bias": model.bias.detach()}
+    (grad,) = set(gradient.takes) - given.keys()
+    given[grad] = torch.randn(2, 4, 6, 6)
+    with FlopCounterMode(display=False) as counted:
+        found = scope["of"](*(given[name] for name in gradient.takes), wanted)
+    leaves = [x.requires_grad_(), model.weight, model.bias]
+    right = torch.autograd.grad(model(x), leaves, given[grad])
+    products = 2 * 2 * 4 * 6 * 6 * 3 * 3 * 3  # of one
+    assert counted.get_total_flops() == sum(wanted[:2]) * products
+    for ours, theirs, needed in zip(found, right, wanted, strict=True):
+        assert (ours is not None) == needed
+        assert ours is None or torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
