@@ -27,6 +27,7 @@ _PLAIN = {
     "layout": "contiguous",
     "products": "library",
     "topk": "library",
+    "blocks": "off",
 }
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
 _DIGITS = 6  # of gains: the last ones depend on the machine

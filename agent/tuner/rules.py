@@ -57,6 +57,14 @@ RULES = (
         0.1,
     ),
     Rule(
+        "blocks",
+        "change how much of a product is there at once",
+        "Compute the product whose result is reduced away in blocks of {new} MiB instead of {old} (off: the "
+        "whole): small blocks stay in the caches for what reads them, large ones read weights less often.",
+        frozenset({"memory", "compute"}),
+        0.1,
+    ),
+    Rule(
         "attention",
         "choose between own kernels and the library's",
         "Have attention {new} instead of {old}: a kernel of our own that never has the scores in memory, "

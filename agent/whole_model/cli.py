@@ -183,6 +183,9 @@ def _show(found: ModelExtract, out: Path) -> None:
         "most; backward: what of it is there; keeps: memory for the backward pass"
     )
     for part in found.parts:
+        if part.reads_a_sum:
+            why = f"{part.task} reads a sum that is made outside of it: only torch.compile fuses the two"
+            console.print(why, markup=False, soft_wrap=True)
         if part.one_size:
             why = f"{part.task} is for the first size alone, because {part.one_size}"
             console.print(why, markup=False, soft_wrap=True)

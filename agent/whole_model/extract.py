@@ -93,5 +93,6 @@ def _record(part: "ModelPart", task: str) -> ExtractedPart:
         reason=part.reason,
         one_size=part.one_size,
         constants=part.constants if part.source else {},
+        reads_a_sum=bool(part.source) and part.reads_a_sum,
         function=LOSS if part.loss is not None else "",
     )

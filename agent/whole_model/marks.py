@@ -53,10 +53,12 @@ class Marks:
             recorded = _recorded(args, kwargs)
             known = kept.get((place.kind, form))
             if known is None:
-                call = kept[place.kind, form] = CallExample(form, args, kwargs, True, recorded)
+                known = call = CallExample(form, args, kwargs, True, recorded)
+                kept[place.kind, form] = call
             else:
                 known.differentiated[:] = map(or_, known.differentiated, recorded)
                 call = CallExample(form)
+            known.of_sums.append(_reads_a_sum(args))
             place.calls.append(call)
 
         with self._hooked(keep, lambda: None):
@@ -200,6 +202,11 @@ def _recorded(args: Any, kwargs: Any) -> list[bool]:
     """Return for each tensor among the arguments whether autograd records it."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     return [torch.is_grad_enabled() and each.requires_grad for each in tensors]
+
+
+def _reads_a_sum(args: Any) -> bool:
+    made_by = getattr(args[0], "grad_fn", None) if args else None
+    return made_by is not None and made_by.name() == "AddBackward0"
 
 
 def _arguments(frame: types.FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:

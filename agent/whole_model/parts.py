@@ -61,6 +61,11 @@ class ModelPart:
         return isinstance(self.places[0].called, nn.Module)
 
     @property
+    def reads_a_sum(self) -> bool:
+        """Return True if a call of a module has a sum as its first input that autograd has recorded."""
+        return self.is_module and self.example is not None and any(self.example.of_sums)
+
+    @property
     def constants(self) -> dict[str, Any]:
         """Numbers, texts and None among the arguments of a function, by name."""
         if self.loss is not None:

@@ -37,7 +37,8 @@ class StepCost:
 class CallExample:
     """Arguments of a call. `form`: their shapes, dtypes and constants; arguments are kept once for each.
 
-    `differentiated`: for each tensor among these whether autograd records it, in any call of this form.
+    `differentiated`: for each tensor among these whether autograd records it, in any call of this form;
+    `of_sums`: for each such call whether the first tensor is a sum that autograd has recorded.
     """
 
     form: str
@@ -45,6 +46,7 @@ class CallExample:
     kwargs: dict[str, Any] = field(default_factory=dict)
     is_kept: bool = False
     differentiated: list[bool] = field(default_factory=list)
+    of_sums: list[bool] = field(default_factory=list)
 
 
 @dataclass

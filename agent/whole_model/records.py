@@ -27,6 +27,7 @@ class ExtractedPart(Record):
     one_size: str = ""  # why the task has the first size alone, though the model has several
     constants: dict[str, Constant] = Field(default_factory=dict)  # of a function's arguments, by name
     function: str = ""  # of torch's, that is computed of the layer's output, too
+    reads_a_sum: bool = False  # a residual, say, which no kernel for the part can compute with it
 
     @property
     def name(self) -> str:

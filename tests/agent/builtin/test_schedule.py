@@ -34,10 +34,17 @@ ATTENTION = source(
     arguments="x, y, z, m",
 )
 
+HEAD_AND_LOSS = source(
+    "return F.cross_entropy(self.head(x), y)",
+    "torch.randn(600, 24), torch.randint(5000, (600,))",
+    "self.head = nn.Linear(24, 5000)",
+    "x, y",
+)
 CASES = [
     (POOLED, "windows", "library"),
     (FEW, "products", "library"),
     (ROUTED, "topk", "library"),
+    (HEAD_AND_LOSS, "blocks", "4"),
     (ATTENTION, "attention", "apart"),
     (IMAGES, "layout", "channels_last"),
     (SOFTMAX, "fuse", "apart"),
