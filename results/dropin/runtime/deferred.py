@@ -12,15 +12,17 @@ Whatever else reads it has it computed by the layer first, as if nothing had bee
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
+from torch.compiler import is_compiling
 from torch.utils._pytree import tree_map_only
 
 from .functions import FunctionCall
 from .kernel import DropInKernel
-from .operators import unseen
+from .operators import _modes
 from .parts import LayerSnapshot, stock
 from .state import foreign
 
@@ -47,6 +49,7 @@ class LossOfLayer(nn.Module):
         return self._form.by_stock(_cast(made, self._dtype, made.dtype), *rest)
 
 
+@cache
 def form_of(kernel: DropInKernel) -> FunctionCall:
     """Return the form of calls of the function that a kernel computes of a layer's output."""
     (path,) = kernel.functions
@@ -56,8 +59,8 @@ def form_of(kernel: DropInKernel) -> FunctionCall:
 
 def why_not(kernel: DropInKernel, layer: nn.Module, tensors: Sequence[Any], weights: Sequence[Any]) -> str:
     """Return the reason a layer's output cannot wait; "" if it can. `tensors`: of the layer's call."""
-    if not unseen():
-        return "the call is compiled, or seen by a mode or profiler"
+    if is_compiling() or _modes():
+        return "the call is compiled, or seen by a mode"
     if why := foreign():
         return why
     if any(vars(layer)[name] for name in _HOOKS):  # which would read it, or free its weights
