@@ -220,7 +220,9 @@ def _loss(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     for kernel, weights in zip(call.kernels, call.weights, strict=True):
         if _name(func) not in kernel.functions:
             continue
-        tensors = form_of(kernel).tensors(args, kwargs)
+        tensors, asked = form_of(kernel).tensors(args, kwargs), kwargs.get("reduction", "mean")
+        if tensors is None and {asked, _reduction(kernel)} == {"mean", "sum"}:
+            tensors = form_of(kernel).tensors(args, {**kwargs, "reduction": _reduction(kernel)})
         if tensors is None or dtype is not kernel.outputs[0].dtype or rank != len(kernel.inputs[0].shape):
             why = f"{_name(func)} was called with other arguments than the kernel's tensors"
             continue
@@ -230,10 +232,22 @@ def _loss(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
             fits, why = kernel.check(*given)
         if fits and call._now() == call._versions:
             call.count(kernel=kernel)
-            return kernel.run(*given), True
+            return _reduced(kernel.run(*given), kernel, asked, tensors[1]), True
     if why:
         call.count(why)
     return None, False
+
+
+def _reduction(kernel: DropInKernel) -> Any:
+    return kernel.constants.get("reduction", "mean")
+
+
+def _reduced(loss: torch.Tensor, kernel: DropInKernel, asked: Any, target: torch.Tensor) -> torch.Tensor:
+    """Return the sum of what a kernel has the mean of, or the mean of a sum; trainers ask for either."""
+    if asked == _reduction(kernel):
+        return loss
+    count = (target != kernel.constants.get("ignore_index", -100)).sum()
+    return loss / count if asked == "mean" else torch.where(count > 0, loss * count, 0.0)
 
 
 def _wrapped(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> DeferredOutput:

@@ -145,6 +145,7 @@ def calls(model):
     return fused.report(model).layers["head"]
 
 
+(KERNEL,) = fused.KERNELS
 X, Y = torch.randn(3, 70, 16), torch.randint(5000, (3, 70))
 """
 
@@ -164,6 +165,17 @@ def test_any_size(batch, length):
             torch.testing.assert_close(ours, theirs)
         stock.zero_grad(), model.zero_grad()
     assert calls(model).by_kernel == {"head_mean": 2} and not calls(model).by_layer
+
+
+def test_the_sum_of_a_mean():
+    stock, model = both()
+    ignored = torch.full((3, 70), -100)
+    for labels in (Y, ignored):
+        one, other = (each(X, labels, reduction="sum")[0] for each in (stock, model))
+        torch.testing.assert_close(other, one)
+        for ours, theirs in zip(gradients(model, other), gradients(stock, one), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert calls(model).by_kernel == {KERNEL: 2}
 
 
 def test_nothing_counts():
@@ -316,8 +328,18 @@ def test_sum():
     for ours, theirs in zip(gradients(model, other), gradients(stock, one), strict=True):
         torch.testing.assert_close(ours, theirs)
     assert calls(model).by_kernel == {"head_sum": 1}
-    model(X, Y)  # the mean, which this kernel is not
-    assert calls(model).by_layer
+
+
+def test_either_is_had_of_the_other():
+    for how in ("mean", "sum"):
+        stock, model = both()
+        ignored = torch.full((3, 70), -100)
+        for labels in (Y, ignored):
+            one, other = (each(X, labels, reduction=how)[0] for each in (stock, model))
+            torch.testing.assert_close(other, one, equal_nan=True)
+            for ours, theirs in zip(gradients(model, other), gradients(stock, one), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        assert calls(model).by_kernel == {KERNEL: 2}
 """,
         "sum",
     )
