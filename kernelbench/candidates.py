@@ -13,6 +13,7 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.functions import with_module
 from kernelwright.kernelbench.kernels import kernel_file
 from kernelwright.kernelbench.records import Candidate, Language, Task
+from kernelwright.kernelbench.text_files import text_of
 
 
 def language_of(source: str) -> Language:
@@ -32,7 +33,7 @@ def candidate_from_file(path: Path) -> Candidate:
     if (text := candidate_text(path if function else file)) is not None:
         return Candidate(source=text, language=language_of(text), author="file")
     try:
-        source = file.read_text(encoding="utf-8-sig")
+        source = text_of(file).replace("\r\n", "\n")
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", "give a Python file that defines ModelNew") from None
     except UnicodeDecodeError:

@@ -91,15 +91,7 @@ class RefereeTools(ABC):
 
     def task(self, name: str | None = None) -> Task:
         """Return a task by its id or the end of it; the only one if none is named. Raises UsageError."""
-        ids = ", ".join(task.id for task in self.tasks)
-        if name is None:
-            if len(self.tasks) != 1:
-                raise UsageError("there are several tasks", f"name one of {ids}")
-            return self.tasks[0]
-        found = [task for task in self.tasks if name in (task.id, task.id.rpartition("/")[2])]
-        if len(found) != 1:
-            raise UsageError(f"there is no task {name!r}", f"name one of {ids}")
-        return found[0]
+        return task_named(name, self.tasks)
 
     def tried(self, task: Task) -> list[Attempt]:
         """Return the files of a task so far; the place of each is its number."""
@@ -199,6 +191,19 @@ class RefereeTools(ABC):
         first = replace(SEARCHED, baselines=baselines or ("eager",), operators=True)
         to_beat = speedup_of(best_of(tried), expected_speedups(tried))
         return self.pool.evaluate(task, candidate, replace(SEARCHED if known else first, to_beat=to_beat))
+
+
+def task_named(name: str | None, tasks: Sequence[Task]) -> Task:
+    """Return a task by its id or the end of it; the only one if none is named. Raises UsageError."""
+    ids = ", ".join(task.id for task in tasks)
+    if name is None:
+        if len(tasks) != 1:
+            raise UsageError("there are several tasks", f"name one of {ids}")
+        return tasks[0]
+    found = [task for task in tasks if name in (task.id, task.id.rpartition("/")[2])]
+    if len(found) != 1:
+        raise UsageError(f"there is no task {name!r}", f"name one of {ids}")
+    return found[0]
 
 
 def history_of(database: RunDatabase, task: str) -> TaskHistory:

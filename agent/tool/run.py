@@ -34,7 +34,13 @@ from kernelwright.agent.tool.records import (
     FileResult,
     TaskHistory,
 )
-from kernelwright.agent.tool.referee_tools import RefereeTools, candidate_of, file_result, history_of
+from kernelwright.agent.tool.referee_tools import (
+    RefereeTools,
+    candidate_of,
+    file_result,
+    history_of,
+    task_named,
+)
 from kernelwright.agent.tuner.posterior import expected_speedups
 from kernelwright.agent.winners import confirm
 from kernelwright.kernelbench.errors import UsageError
@@ -48,9 +54,9 @@ _LOOK_S = 0.5  # between two looks at a folder that another process holds
 
 
 def recorded_history(folder: Path, task: str) -> TaskHistory:
-    """Return the files of a task in a run's folder, without an evaluator. Raises StorageError."""
+    """Return the files of a task in a run's folder, without an evaluator. Raises StorageError, UsageError."""
     with RunDatabase.open(folder, read_only=True) as database:
-        return history_of(database, task)
+        return history_of(database, task_named(task, [entry.task for entry in database.tasks()]).id)
 
 
 def prepared(config: RunConfig) -> tuple[RunConfig, list[Task]]:

@@ -31,7 +31,7 @@ from kernelwright.agent.tool.records import (
     TaskHistory,
 )
 from kernelwright.agent.tool.referee_tools import MOST_CHARACTERS, RefereeTools
-from kernelwright.kernelbench.errors import KernelwrightError, UsageError
+from kernelwright.kernelbench.errors import InfrastructureError, KernelwrightError, UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.kernelbench.version import kernelwright_version
 
@@ -68,10 +68,14 @@ class ServedRun:
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RefereeTools | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: bool = False
     now: str = "starting"  # what goes on, in words
 
     def run(self) -> RefereeTools:
+        """Return the run. Raises what opening it raises, and InfrastructureError once it is closed."""
         with self._lock:
+            if self._closed:
+                raise InfrastructureError("the server is ending", "start it again")
             if self._run is None:
                 self.now = "starting the evaluator"
                 self._run = self._stack.enter_context(self.open(self.say))
@@ -86,7 +90,9 @@ class ServedRun:
         return self._run
 
     def close(self) -> None:
-        """End what is under way, and close the run."""
+        """End what is under way, and close the run, for which its start is waited for."""
+        with self._lock:
+            self._closed = True
         if self._run is not None:
             with suppress(Exception):
                 self._run.abort()

@@ -1,12 +1,13 @@
 """Transports of the MCP server: standard input and output, and streamable HTTP with a bearer token."""
 
 import hmac
+import os
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import anyio
 import uvicorn
@@ -24,8 +25,50 @@ _IDLE_S = 60  # that a connection is kept: clients keep them for 5 s, and no end
 
 
 def serve_stdio(server: MCPServer) -> None:
-    """Serve one client until it closes standard input."""
-    anyio.run(server.run_stdio_async)
+    """Serve one client until it closes standard input, or until interrupted."""
+    with _stdin_by_socket() as forwarding:
+
+        async def serve() -> None:
+            async with anyio.create_task_group() as group:
+
+                async def until_closed() -> None:
+                    await server.run_stdio_async()
+                    group.cancel_scope.cancel()
+
+                group.start_soon(until_closed)
+                try:
+                    await anyio.sleep_forever()
+                finally:  # closed, or interrupted
+                    with suppress(OSError):
+                        forwarding.shutdown(socket.SHUT_RDWR)
+
+        anyio.run(serve)
+
+
+@contextmanager
+def _stdin_by_socket() -> Iterator[socket.socket]:
+    """Forward standard input through a socket, which is yielded.
+
+    The server reads its input in a thread, and waits for that thread when it is cancelled. A read of a
+    terminal or pipe cannot be ended from here; that of a socket ends when its other end is shut.
+    """
+    reading, forwarding = socket.socketpair()
+    stdin = os.dup(0)
+
+    def forward() -> None:
+        with suppress(OSError):
+            while piece := os.read(stdin, 1 << 16):
+                forwarding.sendall(piece)
+        with suppress(OSError):
+            forwarding.shutdown(socket.SHUT_RDWR)
+
+    os.dup2(reading.fileno(), 0)
+    threading.Thread(target=forward, name="stdin", daemon=True).start()
+    try:
+        with reading, forwarding:
+            yield forwarding
+    finally:
+        os.dup2(stdin, 0)
 
 
 def serve_http(server: MCPServer, host: str, port: int, token: str | None) -> None:

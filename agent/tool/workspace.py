@@ -27,6 +27,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from kernelwright.agent.tool.records import TaskDescription
 from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.text_files import text_of
 from kernelwright.results.store.folder import write_atomically
 
 MARK = ".kernelwright.toml"
@@ -65,16 +66,21 @@ class Workspace:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
+        """Read the mark of a workspace. Raises StorageError."""
         mark = folder / MARK
         try:
-            found = tomllib.loads(mark.read_text())
-            served = "server" in found
-            run = Server(str(found["server"]), str(found["token"])) if served else Path(found["run"])
-            return cls(folder, run, str(found["task"]))
+            found = tomllib.loads(text_of(mark))
         except OSError as error:
             raise StorageError(f"{mark} cannot be read: {error.strerror}", _FIX) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{mark} is damaged: {error}", f"{_FIX} --resume RUN") from None
+        except ValueError as error:
+            raise StorageError(f"{mark} is damaged: {error}", _FIX) from None
+        names = ("server", "token", "task") if "server" in found else ("run", "task")
+        for name in names:
+            word = found.get(name)
+            if not isinstance(word, str) or not word.isprintable():
+                raise StorageError(f"{mark} is damaged: `{name}` is no line of text", _FIX)
+        where = Server(found["server"], found["token"]) if "server" in found else folder / found["run"]
+        return cls(folder, where, found["task"])
 
     @property
     def kernel(self) -> Path:

@@ -204,6 +204,8 @@ class EvaluationPool:
                             evaluator.release()  # before whoever asked comes back with the next job
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     came, fault = error, None if self._aborted else device.failure(evaluator, error)
+                if self._aborted and not isinstance(came, BaseException):  # of workers that were killed
+                    came = InfrastructureError("it was ended while it was under way", "start it again")
                 if fault is not None:
                     why = f"{device.name} does not work any more: {fault}"
                     came = InfrastructureError(why, "reset it, or name another --target")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import StorageError, TaskError
+from kernelwright.kernelbench.text_files import text_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Entry:
 def read_text(path: Path) -> str:
     """Return a task file's text with its own line ends; a byte order mark is dropped."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return text_of(path)
     except UnicodeDecodeError as error:
         raise TaskError(f"{path} is not UTF-8 text", "save it as UTF-8") from error
     except OSError as error:

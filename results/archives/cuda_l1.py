@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.text_files import text_of
 from kernelwright.results.archives.records import PublishedClaim, PublishedKernel
 
 
@@ -52,7 +53,7 @@ class _CudaL1Record(BaseModel):
 def read(path: Path) -> tuple[list[PublishedKernel], list[str]]:
     """Return the kernels of a file, and a line for whatever is left out. Raises UsageError."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = text_of(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "check the path") from None
     except UnicodeDecodeError:

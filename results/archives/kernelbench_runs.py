@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Evaluation, Interval, Verdict
 from kernelwright.kernelbench.speed_of_light import score_of
+from kernelwright.kernelbench.text_files import text_of
 from kernelwright.results.archives.records import PublishedClaim, PublishedKernel
 from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store.folder import write_atomically
@@ -78,7 +79,7 @@ def read(path: Path) -> tuple[list[PublishedKernel], list[str]]:
                     "give one run folder",
                 )
             try:
-                source = file.read_text(encoding="utf-8-sig")
+                source = text_of(file)
             except (OSError, UnicodeDecodeError) as error:
                 why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 left_out.append(f"{file.name} cannot be read: {why}")
@@ -109,7 +110,7 @@ def _claims(folder: Path, levels: list[int]) -> tuple[dict[tuple[int, int, int],
     if not file.exists():
         return {}, []
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(text_of(file))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", "check its permissions") from None
     except (ValueError, RecursionError) as error:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import pytest
 from kernelwright.kernelbench.candidates import candidate_from_file, language_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.functions import with_module
+from kernelwright.results.archives.reading import read_archive
 
 
 def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
@@ -70,3 +72,11 @@ def test_a_wrapped_function_computes_the_same() -> None:
     exec(with_module("def double(x, *, times=2):\n    return x * times\n", "double", "f.py"), found)
     module = found["ModelNew"](7, rows=3)
     assert module(4) == 8 and module(4, times=3) == 12
+
+
+@pytest.mark.parametrize("read", [candidate_from_file, read_archive])
+def test_a_file_without_an_end_is_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
+    endless = tmp_path / "kernel.py"
+    endless.symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match="File too large"):
+        read(endless)

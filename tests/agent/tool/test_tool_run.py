@@ -63,6 +63,13 @@ def test_every_number_is_in_the_database_under_its_id(tmp_path: Path) -> None:
     )
 
 
+def test_a_task_that_a_run_does_not_have_is_said(tmp_path: Path) -> None:
+    with tool_run(tmp_path):
+        pass
+    with pytest.raises(UsageError, match=f"there is no task 'file:other' — name one of {TASK.id}"):
+        recorded_history(tmp_path, "file:other")
+
+
 def test_a_wrong_file_is_told_why_and_is_no_best(tmp_path: Path) -> None:
     with tool_run(tmp_path) as run:
         found = run.evaluate(TASK, file("element 3 is off"), timed=True)

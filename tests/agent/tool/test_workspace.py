@@ -171,7 +171,23 @@ def test_a_workspace_is_found_from_below(tmp_path: Path) -> None:
     assert Workspace.around(tmp_path / "deep" / "er") == Workspace(tmp_path, Path("/runs/1"), "file:a")
 
 
-@pytest.mark.parametrize("text", ["run = ", "run = '/runs/1'\n", "task = 'a'\n"])
+def test_a_run_may_be_named_from_its_workspace_on(tmp_path: Path) -> None:
+    (tmp_path / MARK).write_text('run = "../run"\ntask = "file:a"\n')
+    assert Workspace.read(tmp_path).run == tmp_path / "../run"
+
+
+SPOILED = (
+    "run = ",
+    "run = '/runs/1'\n",
+    "task = 'a'\n",
+    "run = 5\ntask = 'a'\n",
+    "run = '/runs/1'\ntask = \"a\\nb\"\n",
+    "run = \"\\u0000\"\ntask = 'a'\n",
+    "server = 'http://127.0.0.1:1/mcp'\ntask = 'a'\n",
+)
+
+
+@pytest.mark.parametrize("text", SPOILED)
 def test_a_spoiled_mark_is_said_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / MARK).write_text(text)
     with pytest.raises(StorageError, match="is damaged"):

@@ -4,11 +4,12 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import as_completed
+from concurrent.futures import CancelledError, as_completed
 from typing import Any
 
 import pytest
 
+from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import EAGER, EvaluationPool, Referee, job_queue, pool
 from kernelwright.kernelbench.evaluator import trial as evaluation
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
@@ -172,6 +173,19 @@ def test_closing_with_discard_cancels_what_waits_only() -> None:
     assert as_completed([waiting], timeout=1).__next__() is waiting
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(A, candidate("z"))
+
+
+def test_what_an_abort_has_spoiled_is_no_result(made: Made) -> None:
+    """The worker of a build that is killed says of the candidate that it does not build."""
+    evaluator, pool = made
+    evaluator.abort = evaluator.go_on.set  # type: ignore[attr-defined]
+    under_way, waiting = pool.submit(A, candidate("x")), pool.submit(A, candidate("y"))
+    evaluator.is_under_way()
+    pool.abort()
+    with pytest.raises(InfrastructureError, match="ended while it was under way"):
+        under_way.result(10)
+    with pytest.raises(CancelledError):
+        waiting.result(10)
 
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
