@@ -138,7 +138,8 @@ SPECIAL = (
         decorators=("tilelang.jit", "tilelang.language.prim_func"),
         imports=("tilelang",),
         package="tilelang",
-        pip="tilelang",
+        pip="tilelang nvidia-cuda-cccl",
+        builds="NVRTC",
     ),
     KernelLanguage(
         "numba",

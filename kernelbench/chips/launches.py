@@ -16,6 +16,7 @@ from kernelwright.kernelbench.chips.cupy_launches import note_cupy
 from kernelwright.kernelbench.chips.cute_launches import name_chip, note_cute
 from kernelwright.kernelbench.chips.inline_launches import note_inline
 from kernelwright.kernelbench.chips.notes import Notebook, last_line
+from kernelwright.kernelbench.chips.tilelang_launches import note_tilelang
 from kernelwright.kernelbench.chips.triton_launches import note_triton
 from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
 from kernelwright.kernelbench.errors import Unavailable
@@ -27,8 +28,14 @@ from kernelwright.kernelbench.jit import launch_mode
 class Builder(Runner):
     """Runner of a candidate's host code as on a GPU, with a notebook in place of kernels."""
 
+    def __init__(self, notebook: Notebook) -> None:
+        super().__init__()
+        self._notebook = notebook
+
     def interpret(self) -> None:
         """Leave kernels to the notebook."""
+        if self.language == "tilelang":
+            note_tilelang(self._notebook, self.chip)
 
     @contextlib.contextmanager
     def as_on_gpu(self) -> Iterator[None]:
@@ -39,7 +46,8 @@ class Builder(Runner):
 def serve(channel: Channel) -> None:
     """Answer "open" for a chip, "load" as the evaluator's worker does, and "read" after one call."""
     torch.set_grad_enabled(False)
-    runner, notebook = Builder(), Notebook()
+    notebook = Notebook()
+    runner = Builder(notebook)
     while True:
         message, fds = channel.receive_json()
         match message["do"]:

@@ -16,7 +16,7 @@ from kernelwright.kernelbench.records import Build, BuiltKernel, Candidate, Task
 
 _LAUNCHES = "kernelwright.kernelbench.chips.launches"  # imports torch, as this process does not
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
-NO_KERNEL = "it launches no kernel of Triton, Gluon, CuTe DSL, CuPy or compile_cuda"
+NO_KERNEL = "it launches no kernel of Triton, Gluon, CuTe DSL, TileLang, CuPy or compile_cuda"
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 

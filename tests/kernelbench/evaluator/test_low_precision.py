@@ -96,6 +96,15 @@ CASES: dict[str, dict[str, str]] = {
         "wrong: a neighbour's scale": "* self.scale) -> * self.scale.roll(1))",
         "wrong: two bits of mantissa": "= x.float() -> = x.float().to(torch.float8_e5m2).float()",
     },
+    "linear_fp8_blocks": {
+        "weights scaled first": "x.float().unflatten(1, (-1, self.block)) * x_scale[:, :, None] -> "
+                                "(x.float() * x_scale.repeat_interleave(self.block, 1)).unflatten(1, (-1, self.block))",
+        "wrong: the next block's scale": "* self.scale[:, None -> * self.scale.roll(1, 1)[:, None",
+        "wrong: a token's next scale": "* x_scale[ -> * x_scale.roll(1, 1)[",
+        "wrong: two bits of mantissa": "= x.float() -> = x.float().to(torch.float8_e5m2).float()",
+        "wrong: weights in fp8 again":
+            ".flatten(2).flatten(0, 1)\n -> .flatten(2).flatten(0, 1).to(torch.float8_e4m3fn).float()\n",
+    },
     "linear_w4a16_groups": {
         "weights in bf16": "weight.flatten(1).T -> weight.flatten(1).bfloat16().float().T",
         "wrong: nibbles in the other order":

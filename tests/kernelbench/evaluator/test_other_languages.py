@@ -108,8 +108,17 @@ def test_helion_is_interpreted(old: str, new: str, verdict: Verdict, begins: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "package"), [("gluon_layouts", "triton"), ("cute_dsl", "cutlass")])
-def test_what_does_not_run_is_built_for_a_chip(name: str, package: str, evaluator: Referee) -> None:
+@pytest.mark.parametrize(
+    ("name", "package", "kernel_name"),
+    [
+        ("gluon_layouts", "triton", "twice_relu"),
+        ("cute_dsl", "cutlass", "twice_relu"),
+        ("tilelang_parallel", "tilelang", "main_kernel"),
+    ],
+)
+def test_what_does_not_run_is_built_for_a_chip(
+    name: str, package: str, kernel_name: str, evaluator: Referee
+) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     candidate = candidate_of((FOLDER / f"{name}.py").read_text())
@@ -118,7 +127,7 @@ def test_what_does_not_run_is_built_for_a_chip(name: str, package: str, evaluato
     assert (found.verdict, found.reason) == (Verdict.unmeasured, f"not checked: {title} kernels need a GPU")
     [build] = found.builds
     [kernel] = build.kernels
-    assert build.ok and "twice_relu" in kernel.name and kernel.threads == 128 and kernel.registers > 0
+    assert build.ok and kernel_name in kernel.name and kernel.threads == 128 and kernel.registers > 0
 
 
 def test_a_missing_package_is_the_machine_s_lack(tried: Try, monkeypatch: pytest.MonkeyPatch) -> None:
