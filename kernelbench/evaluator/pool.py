@@ -288,7 +288,9 @@ class EvaluationPool:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self.close(discard=kind is not None)
+        if kind is not None:  # nobody waits any more for what is under way, which may take minutes
+            self.abort()
+        self.close()
 
 
 def _pass_on(answer: Future[T], done: Future[T]) -> None:

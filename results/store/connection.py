@@ -129,6 +129,14 @@ def _storage_error(url: URL, error: BaseException) -> StorageError:
     )
 
 
+def require_present(url: URL) -> None:
+    """Raise StorageError if the file of a database was removed or renamed, which a connection survives."""
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        raise StorageError(
+            f"{shown(url)} is gone, with what was recorded in it", "put its folder back, or start another run"
+        )
+
+
 def damaged(url: URL) -> StorageError:
     """Return the error for a file with wrong bytes, whose content is not safe."""
     return StorageError(

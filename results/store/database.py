@@ -26,6 +26,7 @@ from kernelwright.results.store.connection import (
     damaged,
     engine_for,
     location,
+    require_present,
     shown,
     storage_errors,
     writing,
@@ -360,6 +361,8 @@ class RunDatabase:
     @contextmanager
     def _write(self) -> Iterator[Session]:
         with storage_errors(self.url), Session(writing(self.engine)) as session, session.begin():
+            session.connection()
+            require_present(self.url)
             yield session
 
     @contextmanager

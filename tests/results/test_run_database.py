@@ -294,6 +294,19 @@ def test_a_damaged_database_is_recovered_as_it_is_said(tmp_path: Path) -> None:
         assert [entry.task.id for entry in database.tasks()] == names
 
 
+def test_what_would_be_recorded_in_a_deleted_folder_is_an_error(tmp_path: Path) -> None:
+    """A connection that is open would take it, and nobody would see it again."""
+    (tmp_path / "run").mkdir()
+    with new_run(tmp_path / "run") as database:
+        database.add_task(SOFTMAX)
+        shutil.rmtree(tmp_path / "run")
+        with pytest.raises(
+            StorageError, match=r"run\.db is gone, with what was recorded in it — put its folder"
+        ):
+            database.add_task(RELU)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_locked_database_is_named(database: RunDatabase, tmp_path: Path) -> None:
     database.add_task(SOFTMAX)
     blocker = sqlite3.connect(tmp_path / "run.db", isolation_level=None)

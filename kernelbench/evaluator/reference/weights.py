@@ -1,5 +1,6 @@
 """Weights of a reference, and their variation: a kernel is to compute with those that it is given."""
 
+import math
 from collections.abc import Collection
 
 import torch
@@ -60,27 +61,27 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
     if values.dtype.itemsize < 4:
         values = values.float()
     finite = values.isfinite()
-    known = values[finite]
+    whole = bool(finite.all())  # then nothing is copied out, which would take most of the time
+    known = values if whole else values[finite]
     if not known.numel():
         return values
-    if bool((known > 0).all()) or bool((known < 0).all()):
+    low, high = (float(each) for each in known.aminmax())
+    if low > 0 or high < 0:
         coarse = torch.finfo(tensor.dtype).eps >= 1  # powers of two
         moved = values * torch.empty_like(values).uniform_(*((0.4, 2.5) if coarse else (0.7, 1.3)))
-    elif not bool(known.any()):
+    elif low == high:  # zeros
         moved = torch.empty_like(values).normal_(0, _NOISE)
     else:
-        noise = _NOISE * float(known.double().square().mean().sqrt())
-        moved = values + noise * torch.randn_like(values)
-        if (
-            bool((known < 0).any())
-            and float((moved.sign() != values.sign())[finite].double().mean()) < _FLIPS / 2
-        ):
+        size = float(torch.linalg.vector_norm(known, dtype=torch.float64)) / math.sqrt(known.numel())
+        moved = torch.randn_like(values).mul_(_NOISE * size).add_(values)
+        if low < 0 and int(((moved.sign() != values.sign()) & finite).sum()) < _FLIPS / 2 * known.numel():
             # Such as 1 and -1, which are further from zero than the noise.
             flips = torch.rand_like(values) < _FLIPS
             flips.view(-1)[torch.randint(flips.numel(), ())] = True
             moved = torch.where(flips, -moved, moved)
     limits = torch.finfo(tensor.dtype)
-    return torch.where(finite, moved.clamp(limits.min, limits.max), values)
+    moved = moved.clamp_(limits.min, limits.max)
+    return moved if whole else torch.where(finite, moved, values)
 
 
 def is_frozen(name: str, buffer: torch.Tensor) -> bool:

@@ -188,6 +188,20 @@ def test_what_an_abort_has_spoiled_is_no_result(made: Made) -> None:
         waiting.result(10)
 
 
+def test_who_leaves_a_pool_early_does_not_wait_for_what_is_under_way() -> None:
+    """As by Ctrl-C, while an evaluation is waited for."""
+    evaluator = Scripted()
+    evaluator.abort = evaluator.go_on.set  # type: ignore[attr-defined]
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), EvaluationPool(evaluator, slots=1) as pool:  # type: ignore[arg-type]
+        under_way = pool.submit(A, candidate("x"))
+        evaluator.is_under_way()
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 20
+    with pytest.raises(InfrastructureError):
+        under_way.result(0)
+
+
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 # A few seconds of compiling.
 SLOW_BUILD = """
