@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.chips.arguments import arguments
 from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import cubin, cuda
@@ -17,9 +19,9 @@ class _Recorded:
 
     def __init__(self, notebook: Notebook, source: str, options: CudaOptions, chip: str) -> None:
         self._notebook = notebook
-        self._code = b""
+        self._code: nvrtc.Code | None = None
         try:
-            self._code = cubin.build(source, options.nvrtc, chip)
+            self._code = cubin.code(source, options.nvrtc, chip)
         except Unavailable as error:
             notebook.problem(str(error))
 
@@ -27,12 +29,13 @@ class _Recorded:
         check = bind(signature, lambda *_: None, "cuda:0")
         name = signature.name
 
-        def launch(grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any], shared: int) -> None:
-            check(*arguments)
-            x, y, z = dim(name, "block", block)
-            if self._code:
+        def launch(grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int) -> None:
+            check(*args)
+            x, y, z = sizes = dim(name, "block", block)
+            if self._code is not None:
+                given = arguments(sizes, args)
                 recorded = RecordedLaunch("NVRTC", name, dim(name, "grid", grid), x * y * z, shared)
-                self._notebook.note(recorded, self._code)
+                self._notebook.note(recorded, self._code.cubin, self._code.ptx, given)
 
         return launch
 

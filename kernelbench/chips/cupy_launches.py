@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.chips.arguments import arguments
 from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch, three
 from kernelwright.kernelbench.emulate.cupy_stand_in import stand_in
 from kernelwright.kernelbench.errors import Unavailable
@@ -15,8 +16,8 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
 
     class Recorded:
         def __init__(self, code: str, options: Sequence[str]) -> None:
-            self._code, self._options = code, options
-            self._cubin = b""
+            self._source, self._options = code, options
+            self._code: nvrtc.Code | None = None
 
         def compile(self) -> None:
             try:
@@ -28,7 +29,7 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
             self, name: str, grid: Sequence[int], block: Sequence[int], args: Any, shared: int
         ) -> None:
             try:
-                cubin = self._built()
+                built = self._built()
             except BuildError as error:
                 notebook.failure(f"{name} cannot be built: {error}")
                 return
@@ -36,10 +37,11 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
                 notebook.problem(f"{name} cannot be built: {error}")
                 return
             x, y, z = three(block)
-            notebook.note(RecordedLaunch("NVRTC", name, three(grid), x * y * z, shared), cubin)
+            recorded = RecordedLaunch("NVRTC", name, three(grid), x * y * z, shared)
+            notebook.note(recorded, built.cubin, built.ptx, arguments((x, y, z), args))
 
-        def _built(self) -> bytes:
-            self._cubin = self._cubin or nvrtc.cubin(self._code, chip, self._options)
-            return self._cubin
+        def _built(self) -> nvrtc.Code:
+            self._code = self._code or nvrtc.code(self._source, chip, self._options)
+            return self._code
 
     stand_in(Recorded)

@@ -36,6 +36,6 @@ def note_cute(notebook: Notebook) -> None:
         for entry in found:
             x, y, z = three([int(size) for size in entry["threads"].split(",")])
             launch = RecordedLaunch("CuTe DSL", entry["name"], (0, 0, 0), x * y * z, 0)
-            notebook.note(launch, function.__cubin__)
+            notebook.note(launch, function.__cubin__, function.__ptx__ or "")
 
     executor.JitCompiledFunction.run_compiled_program = noted

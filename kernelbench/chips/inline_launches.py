@@ -5,13 +5,14 @@ NVRTC.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.chips.device_code import device_code
 from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch
+from kernelwright.kernelbench.chips.ptx.tracing import Arguments
 from kernelwright.kernelbench.emulate.findings import Dim
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import BuildError, inline
@@ -24,20 +25,24 @@ def note_inline(notebook: Notebook, chip: str) -> None:
 
     def noted(given: Mapping[str, Any], cache: BuildCache) -> ModuleType:
         source = for_nvrtc(device_code("\n".join(inline.sources(given["cuda_sources"]))))
-        found: dict[str, tuple[bytes, str]] = {}
+        found: dict[str, nvrtc.Code] = {}
 
-        def launched(kernel: str, grid: Dim, block: Dim, shared: int) -> None:
+        def launched(
+            kernel: str, grid: Dim, block: Dim, shared: int, values: Sequence[int], memory: Mapping[int, int]
+        ) -> None:
             expression = re.sub(r"\bscalar_t\b", "float", kernel)
             try:
                 if expression not in found:
-                    found[expression] = nvrtc.instance(source, chip, expression)
+                    found[expression] = nvrtc.code(source, chip, kernels=(expression,))
             except (BuildError, Unavailable) as error:
                 # What is left of the source may lack something that the host code around it had.
                 notebook.problem(f"{kernel} cannot be built for {chip}: {error}")
                 return
-            cubin, name = found[expression]
+            built = found[expression]
             threads = block[0] * block[1] * block[2]
-            notebook.note(RecordedLaunch("NVRTC", name, grid, threads, shared), cubin)
+            recorded = RecordedLaunch("NVRTC", built.names[0], grid, threads, shared)
+            given = Arguments(block, tuple(values), tuple(memory.items()))
+            notebook.note(recorded, built.cubin, built.ptx, given)
 
         return inline.emulated(given, cache, launched)
 

@@ -1,13 +1,17 @@
 """Launches of a candidate, recorded with the machine code that was built for them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from kernelwright.kernelbench.chips import sass
+from kernelwright.kernelbench.chips.cards import card_of
 from kernelwright.kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREADS
+from kernelwright.kernelbench.chips.ptx import parsing
+from kernelwright.kernelbench.chips.ptx.tracing import Arguments, LaunchTrace, trace
+from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import Count
 
 _MOST_KERNELS, _MOST_PROBLEMS = 64, 8
@@ -40,16 +44,31 @@ class Launched:
     loops: Count  # innermost ones, which `mix` is of
     mix: sass.SassMix
     whole: sass.SassMix
+    trace: LaunchTrace | None = None
+    untraced: str = ""  # why there is none
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """What the first of equal launches was built of, and was given."""
+
+    ptx: str
+    arguments: Arguments | None
+    launches: int = 1
 
 
 class Notebook:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.failed = False  # whether a kernel could not be built
-        self._counts: dict[tuple[RecordedLaunch, bytes], int] = {}
+        self._launches: dict[tuple[RecordedLaunch, bytes], _Recorded] = {}
 
-    def note(self, launch: RecordedLaunch, cubin: bytes) -> None:
-        self._counts[launch, cubin] = self._counts.get((launch, cubin), 0) + 1
+    def note(
+        self, launch: RecordedLaunch, cubin: bytes, ptx: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Record a launch. `arguments`: none where they are not known."""
+        known = self._launches.get((launch, cubin), _Recorded(ptx, arguments, 0))
+        self._launches[launch, cubin] = replace(known, launches=known.launches + 1)
 
     def problem(self, text: str) -> None:
         if text not in self.problems and len(self.problems) < _MOST_PROBLEMS:
@@ -64,18 +83,19 @@ class Notebook:
         """Return the launches so far. Raises Unavailable."""
         found = []
         known: dict[bytes, dict[str, sass.SassKernel]] = {}
-        for (launch, cubin), launches in list(self._counts.items())[:_MOST_KERNELS]:
+        for (launch, cubin), recorded in list(self._launches.items())[:_MOST_KERNELS]:
             if cubin not in known:
                 known[cubin] = {kernel.name: kernel for kernel in sass.kernels(cubin)}
             kernel = known[cubin].get(launch.name)
             if kernel is None:
                 self.problem(f"the build contains no kernel {launch.name}")
                 continue
+            traced, why = _traced(launch, recorded, kernel.chip)
             found.append(
                 Launched(
                     builder=launch.builder,
                     name=launch.name,
-                    launches=launches,
+                    launches=recorded.launches,
                     grid=launch.grid,
                     threads=launch.threads,
                     configurations=launch.configurations,
@@ -85,9 +105,25 @@ class Notebook:
                     loops=len(kernel.innermost_loops()),
                     mix=sass.mix(kernel),
                     whole=sass.whole(kernel),
+                    trace=traced,
+                    untraced=why,
                 )
             )
         return found
+
+
+def _traced(launch: RecordedLaunch, recorded: _Recorded, chip: str) -> tuple[LaunchTrace | None, str]:
+    """Return the trace of a launch, or why there is none."""
+    if recorded.arguments is None or not recorded.ptx:
+        return None, "its arguments are not known"
+    kernel = parsing.kernels(recorded.ptx).get(launch.name)
+    card = card_of(chip)
+    if kernel is None or card is None or card.latencies is None:
+        return None, f"no latencies of {chip} are known" if kernel else "its PTX is not known"
+    try:
+        return trace(kernel, launch.grid, recorded.arguments, card.latencies), ""
+    except Unavailable as error:
+        return None, str(error)
 
 
 def three(sizes: Sequence[int]) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,15 @@ from kernelwright.kernelbench.jit.errors import BuildError
 
 _ACCELERATED = 90  # compute capability from which on architectures have instructions of their own
 _FIX = "pip install 'kernelwright[cuda]', for nvidia-cuda-nvrtc and cuda-bindings"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Code of a source. `names`: of the kernels that were asked for, as they stand in it."""
+
+    cubin: bytes
+    ptx: str
+    names: tuple[str, ...] = ()
 
 
 def version() -> str:
@@ -55,27 +65,20 @@ def supports(chip: str) -> bool:
 
 
 def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:
-    """Build `source` for `chip`, such as "sm_90". NVRTC reads included files: sandbox it.
+    """Build `source` for `chip`, such as "sm_90"; return the machine code. Raises as `code`."""
+    return code(source, chip, options).cubin
 
-    `options`: of NVRTC, such as "--use_fast_math". Raises BuildError with NVRTC's log, Unavailable if it is
-    not installed.
+
+def code(source: str, chip: str, options: Sequence[str] = (), kernels: Sequence[str] = ()) -> Code:
+    """Build `source` for `chip`. NVRTC reads included files: sandbox it.
+
+    `options`: of NVRTC, such as "--use_fast_math"; `kernels`: instances of templates, "scale<float, 256>".
+    Raises BuildError with NVRTC's log, Unavailable if it is not installed.
     """
-    return _built(source, chip, options, ())[0]
-
-
-def instance(source: str, chip: str, kernel: str) -> tuple[bytes, str]:
-    """Build an instance of a template, "scale<float, 256>"; return its code and name. Raises as `cubin`."""
-    code, [name] = _built(source, chip, (), (kernel,))
-    return code, name
-
-
-def _built(
-    source: str, chip: str, options: Sequence[str], expressions: Sequence[str]
-) -> tuple[bytes, list[str]]:
     nvrtc = _nvrtc()
     program = _checked(*nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
     try:
-        for expression in expressions:
+        for expression in kernels:
             _checked(*nvrtc.nvrtcAddNameExpression(program, expression.encode()))
         given = (f"--gpu-architecture={chip}", *(f"--include-path={path}" for path in headers()), *options)
         words = [word.encode() for word in given]
@@ -83,9 +86,10 @@ def _built(
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             said = _content(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise BuildError(said.rstrip(b"\0").decode(errors="replace").strip() or str(status))
-        code = _content(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
-        named = [_checked(*nvrtc.nvrtcGetLoweredName(program, each.encode())) for each in expressions]
-        return code, [name.decode() for name in named]
+        cubin = _content(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        ptx = _content(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).rstrip(b"\0").decode()
+        named = [_checked(*nvrtc.nvrtcGetLoweredName(program, each.encode())) for each in kernels]
+        return Code(cubin, ptx, tuple(name.decode() for name in named))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

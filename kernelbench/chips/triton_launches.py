@@ -6,11 +6,15 @@ Triton is given a GPU that is not there and only compiles, by its own rules of s
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+from kernelwright.kernelbench.chips.arguments import arguments
 from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch, last_line, three
 from kernelwright.kernelbench.chips.occupancy import WARP
 from kernelwright.kernelbench.emulate.triton_driver import NoGpu
+
+_BEFORE = 6  # arguments of `CompiledKernel.run` before the kernel's: stream, function, metadata, hooks
 
 
 def note_triton(notebook: Notebook, capability: int) -> None:
@@ -28,7 +32,7 @@ def note_triton(notebook: Notebook, capability: int) -> None:
     run, tune = functions.run, tuners.run
     configurations = 0  # of the autotuner that is at work
 
-    def note(kernel: Any, grid: Any) -> None:
+    def note(kernel: Any, grid: Any, args: Sequence[Any]) -> None:
         launch = RecordedLaunch(
             builder="Triton",
             name=kernel.metadata.name,
@@ -37,7 +41,8 @@ def note_triton(notebook: Notebook, capability: int) -> None:
             shared_bytes=kernel.metadata.shared,
             configurations=configurations,
         )
-        notebook.note(launch, kernel.asm["cubin"])
+        given = arguments((launch.threads, 1, 1), _passed(kernel, args))
+        notebook.note(launch, kernel.asm["cubin"], kernel.asm["ptx"], given)
 
     def noted(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         try:
@@ -49,7 +54,8 @@ def note_triton(notebook: Notebook, capability: int) -> None:
             given = {name: kwargs[name] for name in function.signature.parameters if name in kwargs}
             bound = function.signature.bind(*args, **given)
             bound.apply_defaults()
-            note(kernel, grid(dict(bound.arguments)) if callable(grid) else grid)
+            sizes = grid(dict(bound.arguments)) if callable(grid) else grid
+            note(kernel, sizes, list(bound.arguments.values()))
         return kernel
 
     def counted(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +69,15 @@ def note_triton(notebook: Notebook, capability: int) -> None:
     functions.run, tuners.run = noted, counted
     # What a launch returns can be launched again, in two ways.
     compiled = compiler.CompiledKernel
-    compiled.__getitem__ = lambda kernel, grid: lambda *_, **__: note(kernel, grid)
-    compiled.run = property(lambda kernel: lambda x, y, z, *_: note(kernel, (x, y, z)))
+    compiled.__getitem__ = lambda kernel, grid: lambda *args, **__: note(kernel, grid, args)
+    compiled.run = property(lambda kernel: lambda x, y, z, *rest: note(kernel, (x, y, z), rest[_BEFORE:]))
     # Every configuration takes as long as the others, so that the first one is launched.
     tuners._bench = lambda *_, **__: [1.0, 1.0, 1.0]
+
+
+def _passed(kernel: Any, args: Sequence[Any]) -> list[Any]:
+    """Return the arguments that the built kernel takes: those that are no constants of it."""
+    kinds = list(kernel.src.signature.values())
+    if len(kinds) != len(args):
+        return list(args)
+    return [value for value, kind in zip(args, kinds, strict=True) if kind != "constexpr"]

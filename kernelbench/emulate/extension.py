@@ -6,7 +6,7 @@ the memory of tensors: those passed to the function and those that operators cre
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,8 +38,9 @@ from kernelwright.kernelbench.jit.errors import BuildError
 WISH = ("emulated",)  # of a header, to who may make one
 _TIMEOUT_S = 300.0
 _OPTIONS = tuple(option for option in KERNEL_OPTIONS if option != "-std=gnu++17")
-# A kernel, as the launch names it, its grid, its block, and bytes of dynamic shared memory.
-Launched = Callable[[str, Dim, Dim, int], None]
+# A kernel, as the launch names it, its grid, its block, bytes of dynamic shared memory, the eight bytes that
+# begin at each argument, and the memory that it may access: bytes by address.
+Launched = Callable[[str, Dim, Dim, int, Sequence[int], Mapping[int, int]], None]
 _LAUNCHER = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_char_p,
@@ -142,7 +143,8 @@ class Extension:
         expression = name.decode(errors="replace")
         grid, block = tuple(sizes_[0:3]), tuple(sizes_[3:6])
         if self._launched is not None:
-            self._launched(expression, grid, block, shared)
+            values = [ctypes.cast(given[n], ctypes.POINTER(ctypes.c_uint64))[0] for n in range(1, count)]
+            self._launched(expression, grid, block, shared, values, {**made(), **self._given})
             return 0
         kernel = self._emulated.name_of(given[0]) or bare_name(expression)
         ranges = {**made(), **self._given}

@@ -14,13 +14,18 @@ FIX = "pip install 'kernelwright[cuda]'"
 
 
 def build(source: str, options: Sequence[str], chip: str) -> bytes:
+    """Build `source`, written for nvcc; return the machine code. Raises as `code`."""
+    return code(source, options, chip).cubin
+
+
+def code(source: str, options: Sequence[str], chip: str) -> nvrtc.Code:
     """Build `source`, written for nvcc, with the instructions of the chip's own architecture.
 
     `options`: of NVRTC; `chip`: such as "sm_90", built for as sm_90a. Raises BuildError, and Unavailable
     without NVRTC.
     """
     try:
-        return nvrtc.cubin(for_nvrtc(source), nvrtc.accelerated(chip), options)
+        return nvrtc.code(for_nvrtc(source), nvrtc.accelerated(chip), options)
     except BuildError as error:
         raise BuildError("NVRTC failed", str(error)) from None
 

@@ -1,0 +1,1 @@
+"""PTX of kernels: parsed, walked by single threads without their data, and priced in cycles and sectors."""
