@@ -366,6 +366,36 @@ CATALOGUE = {
     "barriers": Definition("instructions", "waits for other warps, or for copies", "less", "static"),
     "atomics": Definition("instructions", "atomic operations", "less", "static"),
     "stall_cycles": Definition("cycles", "cycles a warp waits between these instructions", "less", "static"),
+    # Of the cost model, for a card that is not here: profiling/static/cost_model.py says how.
+    "predicted_call_time": Definition("us", "time of a call: its launches and torch's", "less", "predicted"),
+    "predicted_bytes_time": Definition(
+        "us", "time of the task's bytes alone, at the card's bandwidth", "neither", "predicted"
+    ),
+    "predicted_torch_time": Definition(
+        "us", "time of torch's calls, by their bytes and FLOPs alone", "less", "predicted"
+    ),
+    "predicted_time": Definition("us", "time of a launch", "less", "predicted"),
+    "predicted_memory": Definition("us", "time of its bytes from device memory alone", "less", "predicted"),
+    "predicted_latency": Definition(
+        "us", "time of its rounds of blocks, each alone", "less", "predicted",
+        reading="the longest: too few bytes are in flight, or too few blocks",
+    ),
+    "predicted_units": Definition("us", "time of the busiest unit or cache alone", "less", "predicted"),
+    "predicted_waves": Definition(
+        "", "rounds in which the grid fits on the card", "neither", "predicted",
+        reading="below 1, with too few bytes in flight: more and smaller blocks",
+    ),
+    "predicted_busy": Definition("1", "share of the multiprocessors with a block", "more", "predicted"),
+    "predicted_in_flight": Definition(
+        "bytes", "bytes of loads under way on a busy multiprocessor", "more", "predicted"
+    ),
+    "predicted_needed": Definition(
+        "bytes", "bytes under way that the bandwidth needs, by Little's law", "neither", "predicted"
+    ),
+    "predicted_waits": Definition(
+        "loads", "loads that a warp waits for one after the other", "less", "predicted"
+    ),
+    "predicted_dram": Definition("bytes", "bytes from and to device memory", "less", "predicted"),
 }  # fmt: skip
 
 

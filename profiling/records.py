@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field
 from kernelwright.kernelbench.records import Capability, Record
 from kernelwright.kernelbench.speed_of_light import BEYOND
 
-Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "roofline"]
+Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "predicted", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]
 FindingKind = Literal["memory", "compute", "latency", "launch", "imbalance", "instructions"]
 

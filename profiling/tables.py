@@ -12,6 +12,7 @@ from kernelwright.profiling.records import Finding, Metric, Profile, Provenance
 
 _TITLES: dict[Provenance, str] = {
     "perf": "where the time goes",
+    "predicted": "predicted, not measured",
     "static": "as it was built",
     "cupti": "on the GPU, in a call",
     "ncu": "counted on the GPU",

@@ -17,6 +17,7 @@ from kernelwright.kernelbench.chips.cute_launches import name_chip, note_cute
 from kernelwright.kernelbench.chips.inline_launches import note_inline
 from kernelwright.kernelbench.chips.notes import Notebook, last_line
 from kernelwright.kernelbench.chips.tilelang_launches import note_tilelang
+from kernelwright.kernelbench.chips.torch_calls import TorchCalls
 from kernelwright.kernelbench.chips.triton_launches import note_triton
 from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
 from kernelwright.kernelbench.errors import Unavailable
@@ -71,11 +72,12 @@ def _open(notebook: Notebook, capability: int) -> None:
 
 
 def _read(runner: Builder, notebook: Notebook) -> dict[str, Any]:
-    """Call the model, if it could be loaded, and read the built kernels."""
+    """Call the model, if it could be loaded, and read the built kernels and what torch was asked for."""
+    calls = TorchCalls()
     if runner.model is not None:
         note_cute(notebook)
         try:
-            with runner.as_on_gpu():
+            with launch_mode.fixed("gpu"), TorchOnGpu(runner.chip), calls:
                 runner.model(*runner.slots[0])
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is what there is to say
             notebook.problem(f"its call failed: {last_line(error)}")
@@ -83,4 +85,10 @@ def _read(runner: Builder, notebook: Notebook) -> dict[str, Any]:
         kernels = [asdict(each) for each in notebook.read()]
     except Unavailable as error:
         return {"kernels": [], "problems": [*notebook.problems, str(error)], "failed": notebook.failed}
-    return {"kernels": kernels, "problems": notebook.problems, "failed": notebook.failed}
+    torch_calls = [asdict(each) for each in calls.found]
+    return {
+        "kernels": kernels,
+        "problems": notebook.problems,
+        "failed": notebook.failed,
+        "torch_calls": torch_calls,
+    }

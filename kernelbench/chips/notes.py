@@ -11,6 +11,7 @@ from kernelwright.kernelbench.chips.cards import card_of
 from kernelwright.kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREADS
 from kernelwright.kernelbench.chips.ptx import parsing
 from kernelwright.kernelbench.chips.ptx.tracing import Arguments, LaunchTrace, trace
+from kernelwright.kernelbench.chips.ptx.unrolling import unrolled
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import Count
 
@@ -90,7 +91,7 @@ class Notebook:
             if kernel is None:
                 self.problem(f"the build contains no kernel {launch.name}")
                 continue
-            traced, why = _traced(launch, recorded, kernel.chip)
+            traced, why = _traced(launch, recorded, kernel)
             found.append(
                 Launched(
                     builder=launch.builder,
@@ -112,16 +113,18 @@ class Notebook:
         return found
 
 
-def _traced(launch: RecordedLaunch, recorded: _Recorded, chip: str) -> tuple[LaunchTrace | None, str]:
+def _traced(
+    launch: RecordedLaunch, recorded: _Recorded, code: sass.SassKernel
+) -> tuple[LaunchTrace | None, str]:
     """Return the trace of a launch, or why there is none."""
     if recorded.arguments is None or not recorded.ptx:
         return None, "its arguments are not known"
     kernel = parsing.kernels(recorded.ptx).get(launch.name)
-    card = card_of(chip)
+    card = card_of(code.chip)
     if kernel is None or card is None or card.latencies is None:
-        return None, f"no latencies of {chip} are known" if kernel else "its PTX is not known"
+        return None, f"no latencies of {code.chip} are known" if kernel else "its PTX is not known"
     try:
-        return trace(kernel, launch.grid, recorded.arguments, card.latencies), ""
+        return trace(kernel, launch.grid, recorded.arguments, card.latencies, unrolled(kernel, code)), ""
     except Unavailable as error:
         return None, str(error)
 

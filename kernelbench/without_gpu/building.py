@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
 from kernelwright.kernelbench.chips.notes import Launched
 from kernelwright.kernelbench.chips.occupancy import limits_of, occupancy
+from kernelwright.kernelbench.chips.torch_call import TorchCall
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import kernel_name, validated
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
@@ -17,6 +19,7 @@ from kernelwright.kernelbench.records import Build, BuiltKernel, Candidate, Task
 _LAUNCHES = "kernelwright.kernelbench.chips.launches"  # imports torch, as this process does not
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
 NO_KERNEL = "it launches no kernel of Triton, Gluon, CuTe DSL, TileLang, CuPy or compile_cuda"
+_CALLS = TypeAdapter(list[TorchCall], config=ConfigDict(allow_inf_nan=False))
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 
@@ -24,14 +27,13 @@ def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence
     """Yield a build for each chip, such as "sm_90". Raises TaskError."""
     for chip in chips:
         try:
-            kernels, problems, failed = built(sessions, task, candidate, chip)
+            found = built(sessions, task, candidate, chip)
         except Unavailable as error:
             yield Build(chip=chip, ok=None, problem=str(error))
             continue
-        if not kernels and not problems:
-            problems = [NO_KERNEL]
-        ok = False if failed else None if problems else True
-        taken = tuple(_taken(kernel, chip) for kernel in kernels)
+        problems = found.problems or ([] if found.kernels else [NO_KERNEL])
+        ok = False if found.failed else None if problems else True
+        taken = tuple(_taken(kernel, chip) for kernel in found.kernels)
         yield Build(chip=chip, ok=ok, kernels=taken, problem="; ".join(problems))
 
 
@@ -50,13 +52,18 @@ def _taken(kernel: Launched, chip: str) -> BuiltKernel:
     )
 
 
-def built(
-    sessions: Sessions, task: Task, candidate: Candidate, chip: str
-) -> tuple[list[Launched], list[str], bool]:
-    """Return the kernels that a call launches, the problems, and True if the candidate's source caused them.
+@dataclass(frozen=True)
+class BuiltCall:
+    """What a call launches. `failed`: the candidate's source caused the problems."""
 
-    Raises Unavailable, TaskError.
-    """
+    kernels: list[Launched]
+    problems: list[str]
+    failed: bool
+    torch_calls: list[TorchCall]  # in order
+
+
+def built(sessions: Sessions, task: Task, candidate: Candidate, chip: str) -> BuiltCall:
+    """Build the kernels that a call launches, without running them. Raises Unavailable, TaskError."""
     with sessions.computing():
         session = sessions.open(task)
         sessions.pool.import_first([_LAUNCHES])  # in the sandbox it could not be read
@@ -75,7 +82,12 @@ def built(
     if not loaded.get("ok"):
         problems.append(_text(f"it cannot be loaded: {loaded.get('error')}"))
     failed = bool(answer.get("failed") or loaded.get("build"))
-    return validated(_KERNELS, answer.get("kernels"), "its kernels")[:_MOST_KERNELS], problems, failed
+    return BuiltCall(
+        kernels=validated(_KERNELS, answer.get("kernels"), "its kernels")[:_MOST_KERNELS],
+        problems=problems,
+        failed=failed,
+        torch_calls=validated(_CALLS, answer.get("torch_calls", []), "its calls of torch"),
+    )
 
 
 def capability(chip: str) -> int:

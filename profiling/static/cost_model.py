@@ -7,8 +7,9 @@ A launch takes the longest of several times, each of which bounds it alone:
     latency   rounds of blocks * cycles of a block alone: Little's law, for what is in flight is that a round
     units     instructions of the busiest multiprocessor's warps / what its units take a cycle
 
-together as the sixth root of the sum of sixth powers: two times that are alike add some 12%. Softmax of 64
-rows of 131072 numbers on an H100, by blocks of 128 threads with two rows each:
+together as the sixth root of the sum of sixth powers: two times that are alike add 12%, and 32% where as
+much is stored as loaded (the power is 2.5 then). Softmax of 64 rows of 131072 numbers on an H100, by blocks
+of 128 threads with two rows each:
 
     memory    67 MB / 3.0 TB/s                        22 µs
     latency   1 round * 3 passes * 128 loads * 350 ns  134 µs, for 32 blocks have 8 KiB in flight each
@@ -22,16 +23,19 @@ from dataclasses import dataclass
 
 from kernelwright.kernelbench.chips.cards import Card
 from kernelwright.kernelbench.chips.notes import Launched
-from kernelwright.kernelbench.chips.occupancy import limits_of, occupancy, warps_of
-from kernelwright.kernelbench.chips.ptx.tracing import LaunchTrace, MemoryUse
+from kernelwright.kernelbench.chips.occupancy import occupancy, warps_of
+from kernelwright.kernelbench.chips.ptx.tracing import IN_L1, LaunchTrace, MemoryUse
+from kernelwright.kernelbench.chips.torch_call import TorchCall
 from kernelwright.kernelbench.errors import Unavailable
 
 # Fitted by hand to gpu-stream/a100_80.txt of github.com/RRZE-HPC/gpu-benches at 1038c5d, where the bandwidth
 # of one block of 32 threads a multiprocessor is 42 GB/s: 928 cycles a block, of which 552 are a load's.
 BLOCK_CYCLES = 376.0  # from a block's end to its successor's first load
 _WARP_CYCLES = 10.0  # that each warp of a block adds to that
-_DRAM_SHARE = 0.91  # of the published bandwidth that is reached: 0.93 by stores, 0.89 by loads and stores
-_POWER = 6.0
+DRAM_SHARE = 0.91  # of the published bandwidth that is reached: 0.93 by stores, 0.89 by loads and stores
+# Powers of the times that are added, for loads alone, and for as many bytes loaded as stored: bandwidth and
+# latency of the two together bend into each other more.
+_POWER, _MIXED_POWER = 6.0, 2.5
 _CACHED = 0.8  # of the L2 cache, up to which what was loaded is found there again
 _SECTOR_CYCLE_BYTES = 64.0  # that a multiprocessor takes from the L2 cache in a cycle
 # Of a launch: what it takes until the next one begins (A. Gray, "Getting Started with CUDA Graphs", NVIDIA
@@ -41,13 +45,12 @@ LAUNCH_US = 2.0
 # Instructions". "lsu": passes of 128 bytes over shared memory and the L1 cache.
 _RATES = {"issue": 128.0, "fp32": 128.0, "int": 64.0, "special": 16.0, "conversion": 64.0, "shuffle": 32.0}
 _OF_CHIPS: Mapping[str, Mapping[str, float]] = {
-    "sm_80": {"fp32": 64.0, "fp64": 32.0},
-    "sm_90": {"fp64": 64.0},
-    "sm_100": {"fp64": 64.0},
-    "sm_103": {"fp64": 2.0},
+    "sm_80": {"fp32": 64.0, "fp64": 32.0, "conversion64": 16.0},
+    "sm_90": {"fp64": 64.0, "conversion64": 16.0},
+    "sm_100": {"fp64": 64.0, "conversion64": 16.0},
 }
-_FEW_FP64 = 2.0
-_TENSOR_SHARE = 0.8  # of the tensor cores' peak, that a loop of products reaches at best; assumed
+_FEW_FP64 = {"fp64": 2.0, "conversion64": 2.0}  # of all other chips
+TENSOR_SHARE = 0.8  # of the tensor cores' peak, that a loop of products reaches at best; assumed
 STATED_ERROR = 1.5  # see results/published/static/cost_model.md
 
 
@@ -93,12 +96,13 @@ def predicted(launch: Launched, card: Card) -> Prediction:
     rounds = waves if waves > 4 else float(-(-blocks // (cores * held)))
     last = alone * (trace.longest - 1) if waves <= 4 else 0.0
     bounds = {
-        "memory": memory.dram / (_DRAM_SHARE * card.bytes_s) * 1e6,
-        "L2": memory.l2 / (card.l2_cycle_bytes * min(cores, blocks) * card.clock_hz) * 1e6,
+        "memory": memory.dram / (DRAM_SHARE * card.bytes_s) * 1e6,
+        "L2": memory.l2 / (card.l2_cycle_bytes * cores * card.clock_hz) * 1e6,
         "latency": alone * rounds + last,
         **dict(_units(trace, card, busiest * warps, memory.l2 / (blocks * warps))),
     }
-    together = sum(each**_POWER for each in bounds.values()) ** (1 / _POWER)
+    power = _POWER - 2 * (_POWER - _MIXED_POWER) * memory.mixed
+    together = sum(each**power for each in bounds.values()) ** (1 / power)
     loads = trace.loaded_bytes * warps * resident
     return Prediction(
         time_us=LAUNCH_US + together,
@@ -117,7 +121,7 @@ def predicted(launch: Launched, card: Card) -> Prediction:
 
 def _units(trace: LaunchTrace, card: Card, warps: int, warp_bytes: float) -> Iterator[tuple[str, float]]:
     """Yield the µs that each unit of the busiest multiprocessor works for so many warps."""
-    rates = {**_RATES, "fp64": _FEW_FP64, **_OF_CHIPS.get(card.chip, {})}
+    rates = {**_RATES, **_FEW_FP64, **_OF_CHIPS.get(card.chip, {})}
     us = 1e6 / card.clock_hz
     for name, count in trace.units.items():
         cycles = count if name == "lsu" else 32 * count / rates[name]
@@ -125,7 +129,7 @@ def _units(trace: LaunchTrace, card: Card, warps: int, warp_bytes: float) -> Ite
     yield "L2 port", warps * warp_bytes / _SECTOR_CYCLE_BYTES * us
     for precision, flops in trace.flops.items():
         if (peak := card.peaks.get(precision)) is not None:
-            yield f"{precision} products", warps * flops / (_TENSOR_SHARE * peak / card.multiprocessors) * 1e6
+            yield f"{precision} products", warps * flops / (TENSOR_SHARE * peak / card.multiprocessors) * 1e6
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ class _Memory:
     dram: float
     l2: float
     in_cache: bool  # what a thread loads again is in the L2 cache
+    mixed: float  # share of the loads or the stores, whichever is less
 
     @classmethod
     def of(cls, trace: LaunchTrace, card: Card, waves: float) -> "_Memory":
@@ -146,7 +151,21 @@ class _Memory:
             if use.size and once > use.size:  # blocks load what others have loaded
                 once = use.size if use.size <= cache else min(once, use.size * waves)
             dram += once if in_cache or (use.size and use.size <= cache) else min(moved, once * use.again)
-        return cls(dram, sum(use.loaded + use.stored for use in trace.memory), in_cache)
+        loaded, stored = (
+            (sum(way) for way in zip(*((u.loaded, u.stored) for u in trace.memory), strict=True))
+            if trace.memory
+            else (0.0, 0.0)
+        )
+        mixed = min(loaded, stored) / (loaded + stored) if loaded + stored else 0.0
+        repeated = sum(_found_in_l1(use, card) for use in trace.memory)
+        return cls(dram, loaded + stored - repeated, in_cache, mixed)
+
+
+def _found_in_l1(use: MemoryUse, card: Card) -> float:
+    """Bytes of a small tensor that other blocks have loaded into the multiprocessors' own caches."""
+    if not 0 < use.size <= IN_L1:
+        return 0.0
+    return max(0.0, use.loaded - use.size * card.multiprocessors)
 
 
 def _once(use: MemoryUse, waves: float) -> float:
@@ -157,26 +176,42 @@ def _once(use: MemoryUse, waves: float) -> float:
 
 @dataclass(frozen=True)
 class CallPrediction:
-    """Predicted time of a call's own launches, one after the other. `left`: launches without a prediction."""
+    """Predicted time of a call: launches and torch's calls, one after the other.
+
+    `torch_us`: of torch's calls, by their bytes and FLOPs alone; `left`: launches without a prediction.
+    """
 
     launches: tuple[tuple[Launched, Prediction], ...]
+    torch_us: float
     left: tuple[str, ...]
 
     @property
     def time_us(self) -> float:
-        return sum(launch.launches * found.time_us for launch, found in self.launches)
+        return self.torch_us + sum(launch.launches * found.time_us for launch, found in self.launches)
 
 
-def predicted_call(launches: Sequence[Launched], card: Card) -> CallPrediction:
+def of_torch(call: TorchCall, card: Card) -> float:
+    """Return the µs of a call of torch's: a well-made kernel's, by its bytes and FLOPs.
+
+    Products of fp32 operands are in fp32, as torch has them by default. Raises Unavailable.
+    """
+    if card.bytes_s is None:
+        raise Unavailable(f"of {card.name} no bandwidth is stated")
+    memory = call.moved_bytes / (DRAM_SHARE * card.bytes_s) * 1e6
+    peak = card.peaks.get(call.precision) or card.peaks.get("fp32", 0.0)
+    products = call.flops / (TENSOR_SHARE * peak) * 1e6 if call.flops and peak else 0.0
+    return LAUNCH_US + max(memory, products)
+
+
+def predicted_call(
+    launches: Sequence[Launched], torch_calls: Sequence[TorchCall], card: Card
+) -> CallPrediction:
+    """Predict a call. Raises Unavailable for a card without a bandwidth."""
+    torch_us = sum(of_torch(call, card) for call in torch_calls)
     found, left = [], []
     for launch in launches:
         try:
             found.append((launch, predicted(launch, card)))
         except Unavailable as error:
             left.append(f"{launch.name}: {error}")
-    return CallPrediction(tuple(found), tuple(left))
-
-
-def most_threads(card: Card) -> int:
-    """Return the threads that a card holds at a time."""
-    return card.multiprocessors * limits_of(card.chip).warps * 32
+    return CallPrediction(tuple(found), torch_us, tuple(left))

@@ -22,6 +22,7 @@ from kernelwright.profiling.gpu.kernels import declared
 from kernelwright.profiling.records import Metric, Profile
 from kernelwright.profiling.rung import Reading, Subject
 from kernelwright.profiling.static.compiled import CompiledKernel, compiled
+from kernelwright.profiling.static.predictions import predictions
 
 
 class Cubins:
@@ -39,18 +40,22 @@ class Cubins:
         if not subject.chip:
             raise Unavailable("GPU kernels are read on a GPU, or for a named chip: use --target sm_90")
         self.available()
-        found, problems, _ = built(subject.evaluator.sessions, subject.task, subject.candidate, subject.chip)
+        call = built(subject.evaluator.sessions, subject.task, subject.candidate, subject.chip)
+        found, problems = call.kernels, call.problems
         if not found:
             raise Unavailable("; ".join(problems) or NO_KERNEL)
         versions = _builders()
         used = dict.fromkeys(versions.get(kernel.builder, kernel.builder) for kernel in found)
         how = f"built for {subject.chip} by {' and '.join(used)}; nothing was run"
+        labels = labels_of(found)
         metrics = tuple(
             each
-            for label, kernel in zip(_labels(found), found, strict=True)
+            for label, kernel in zip(labels, found, strict=True)
             for each in metrics_of(label, kernel, subject.chip)
         )
-        return Reading(metrics, "; ".join([how, *problems]))
+        work = subject.evaluator.work(subject.task)
+        foreseen, said = predictions(call, labels, subject.chip, work.moved_bytes)
+        return Reading((*metrics, *foreseen), "; ".join([how, *said, *problems]))
 
 
 def _builders() -> dict[Builder, str]:
@@ -183,7 +188,7 @@ def _known(label: str, values: Mapping[str, float | None]) -> Iterator[Metric]:
             yield metric(name, value, label)
 
 
-def _labels(kernels: Sequence[Launched]) -> list[str]:
+def labels_of(kernels: Sequence[Launched]) -> list[str]:
     """Return the kernels' names, numbered if several share one."""
     names = [kernel_name(kernel.name) for kernel in kernels]
     before = [names[:at].count(name) for at, name in enumerate(names)]

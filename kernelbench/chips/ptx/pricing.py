@@ -9,9 +9,10 @@ as a warp issues in order. Copies that pass no register are waited for where the
          @%p1 bra      $L2;              the next iteration starts at 553: one latency an iteration
 """
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.kernelbench.chips.ptx.parsing import PtxBlock, PtxInstruction, PtxKernel
@@ -38,6 +39,8 @@ _NOTHING = {
     "griddepcontrol",
 }  # mov: mostly renamed away
 _ALU, _MUFU, _SHUFFLE, _SHARED, _BARRIER, _MMA = 4, 20, 23, 29, 20, 33  # cycles until the result is there
+_MOST_SKIPPED = 24  # instructions that a branch skips, up to which ptxas predicates them; assumed
+_MOST_JOINED = 64  # blocks
 _TILE = re.compile(r"^m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)$")
 _PRECISIONS = {
     "f16": "fp16", "bf16": "bf16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8", "s8": "int8", "u8": "int8",
@@ -109,10 +112,10 @@ def price(this: PtxInstruction) -> Price:
     units: dict[str, float] = {"special": special} if special else {}
     rest = issues - special
     type_ = words[-1]
-    if type_ == "f64":
+    if type_ == "f64" and name != "cvt":
         units["fp64"] = rest or 1
     elif name == "cvt":
-        units["conversion"] = 1.0
+        units["conversion64" if "f64" in words else "conversion"] = 1.0
     elif type_ in ("f32", "f32x2", "f16x2", "bf16x2", "f16", "bf16"):
         units["fp32"] = rest
     else:
@@ -130,35 +133,79 @@ class _State:
 
 
 class Clock:
-    """Cycles of a warp alone. `loads`: cycles of each load of global memory, by instruction number."""
+    """Cycles of a warp alone.
 
-    def __init__(self, kernel: PtxKernel, loads: Callable[[int], float], fence: float) -> None:
+    `loads`: cycles of each load of global memory, by instruction number; `unrolled`: iterations of a block
+    that loops which ptxas has made one of, by the block's number.
+    """
+
+    def __init__(
+        self,
+        kernel: PtxKernel,
+        loads: Callable[[int], float],
+        fence: float,
+        unrolled: Mapping[int, int],
+    ) -> None:
         self._kernel, self._loads, self._fence = kernel, loads, fence
-        self._known: dict[tuple[int, _State], tuple[float, _State]] = {}
+        self._unrolled = unrolled
+        self._known: dict[tuple[tuple[int, ...], _State], tuple[float, _State]] = {}
+        self._joins = _joins(kernel)
         sizes = [len(block.instructions) for block in kernel.blocks]
         self._first = [sum(sizes[:at]) for at in range(len(sizes))]
         self._prices = [[price(i) for i in block.instructions] for block in kernel.blocks]
 
     def elapsed(self, way: Sequence[int]) -> float:
         total, state = 0.0, _State()
-        for number in way:
-            key = (number, state)
+        for segment in self._segments(way):
+            key = (segment, state)
             if key not in self._known:
-                self._known[key] = self._after(number, state)
+                self._known[key] = self._after(segment, state)
             cycles, state = self._known[key]
             total += cycles
         last = max((at for _, at in state.registers), default=0.0)
         return total + max(last, *state.groups, 0.0)
 
-    def _after(self, number: int, state: _State) -> tuple[float, _State]:
-        block = self._kernel.blocks[number]
+    def _segments(self, way: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield blocks that ptxas makes one piece of code of: short branches, unrolled iterations."""
+        for segment, run in itertools.groupby(self._joined(way)):
+            together = self._unrolled.get(segment[0], 1) if len(segment) == 1 else 1
+            left = sum(1 for _ in run)
+            while left >= together > 1:
+                yield segment * together
+                left -= together
+            for _ in range(left):
+                yield segment
+
+    def _joined(self, way: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        segment: list[int] = []
+        for number in way:
+            if segment and ((segment[-1], number) not in self._joins or len(segment) >= _MOST_JOINED):
+                yield tuple(segment)
+                segment = []
+            segment.append(number)
+        if segment:
+            yield tuple(segment)
+
+    def _after(self, segment: Sequence[int], state: _State) -> tuple[float, _State]:
+        code = [
+            (self._first[number] + place, this, cost)
+            for number in segment
+            for place, (this, cost) in enumerate(
+                zip(self._kernel.blocks[number].instructions, self._prices[number], strict=True)
+            )
+        ]
         ready = dict(state.registers)
         copies, groups = state.copies, list(state.groups)
         earliest, issued, latest = 0.0, 0, 0.0
-        for place, this in enumerate(block.instructions):
-            cost = self._prices[number][place]
+        stored = 0.0  # when the last store of global memory began, which no load goes before
+        for at, this, cost in code:
             sources = _read(this)
             start = max(earliest, *(ready.get(name, 0.0) for name in sources), 0.0)
+            if is_global(this):
+                if this.name == "st":
+                    stored = max(stored, start)
+                elif "nc" not in this.words:
+                    start = max(start, stored)
             issued += cost.issues
             if this.name in ("bar", "barrier"):
                 start = max(start, latest)
@@ -174,19 +221,34 @@ class Clock:
             elif this.name == "wgmma" and "mma_async" in this.words:
                 copies = max(copies, start + _MMA * 4)
             elif this.name == "cp":
-                copies = max(copies, start + self._loads(self._first[number] + place))
+                copies = max(copies, start + self._loads(at))
             elif this.name in ("membar", "fence") and "proxy" not in this.words:
                 start = max(start, latest)
                 earliest = start + self._fence
             latest = max(latest, start)
             far = is_global(this) and this.name in ("ld", "atom")
-            result = start + (self._loads(self._first[number] + place) if far else cost.cycles)
+            result = start + (self._loads(at) if far else cost.cycles)
             for name in _written(this):
                 ready[name] = result
         now = max(latest, earliest, float(issued))
         left_over = tuple(sorted((name, at - now) for name, at in ready.items() if at > now))
         after = _State(left_over, max(0.0, copies - now), tuple(max(0.0, at - now) for at in groups))
         return now, after
+
+
+def _joins(kernel: PtxKernel) -> set[tuple[int, int]]:
+    """Return the pairs of blocks between which ptxas leaves no branch, but predicates a few instructions."""
+    blocks = kernel.blocks
+    heads = {to for at, block in enumerate(blocks) for to in block.after if to <= at}
+    found = set()
+    for at, block in enumerate(blocks):
+        for to in block.after:
+            between = blocks[at + 1 : to]
+            skipped = [this.name for each in between for this in each.instructions]
+            short = len(skipped) <= _MOST_SKIPPED and not {"bar", "barrier", "call"} & set(skipped)
+            if to > at and short and not heads & set(range(at + 1, to + 1)):
+                found.add((at, to))
+    return found
 
 
 _REGISTER = re.compile(r"%[\w$.]+")

@@ -20,12 +20,14 @@ _SOME_STEPS = 3000  # of basic blocks, in which accesses of all lanes are compar
 _SOME_ACCESSES = 6000
 _L1_SECTORS = 128  # that a warp has of the L1 cache: 256 KiB for 64 warps
 _SCATTERED = 32.0  # sectors of a request whose addresses depend on data
+IN_L1 = 1 << 16  # bytes of a tensor, up to which all blocks of a multiprocessor find it in their L1 cache
+_COMMON, _OFTEN = 1 << 24, 4.0  # bytes, and times that a tensor is asked for, from which L2 caches hold it
 _HIT = 0.3  # sectors of a request, below which most of its loads hit the L1 cache
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Use of a tensor by a launch. `size`: its bytes, 0 if unknown; `again`: a thread's accesses by address."""
+    """Use of a tensor by a launch. `size`: bytes, 0 if unknown; `again`: a thread's accesses by address."""
 
     size: int
     loaded: float  # bytes in whole sectors, of the whole grid
@@ -62,8 +64,14 @@ class Arguments:
     tensors: tuple[tuple[int, int], ...]
 
 
-def trace(kernel: PtxKernel, grid: Sequence[int], arguments: Arguments, latencies: Latencies) -> LaunchTrace:
-    """Trace a launch. Raises Unavailable for what cannot be read."""
+def trace(
+    kernel: PtxKernel,
+    grid: Sequence[int],
+    arguments: Arguments,
+    latencies: Latencies,
+    unrolled: Mapping[int, int] | None = None,
+) -> LaunchTrace:
+    """Trace a launch. `unrolled`: see `Clock`. Raises Unavailable for what cannot be read."""
     if not all(grid):
         raise Unavailable("its grid is not known")
     for this in numbered(kernel.blocks):
@@ -71,7 +79,11 @@ def trace(kernel: PtxKernel, grid: Sequence[int], arguments: Arguments, latencie
             raise Unavailable(f"{this.opcode.partition(' ')[0]} is not modelled")
     given = {n: v for n, v in zip(kernel.parameters, arguments.values, strict=False) if v is not None}
     walker = Walker(kernel, given)
-    samples = [_Sample(walker, where, arguments, latencies) for where in _places(grid, arguments.block)]
+    warps = -(-_product(arguments.block) // _WARP) * _product(grid)
+    samples = [
+        _Sample(walker, where, arguments, latencies, unrolled or {}, warps)
+        for where in _places(grid, arguments.block)
+    ]
     count = len(samples)
 
     def mean(values: Iterator[float]) -> float:
@@ -82,7 +94,6 @@ def trace(kernel: PtxKernel, grid: Sequence[int], arguments: Arguments, latencie
     for sample in samples:
         units.update(sample.units)
         flops.update(sample.flops)
-    warps = -(-_product(arguments.block) // _WARP) * _product(grid)
     return LaunchTrace(
         cycles=cycles,
         cycles_beyond=mean(s.cycles_beyond for s in samples),
@@ -132,7 +143,13 @@ class _Sample:
     """A warp. Only its first lane goes all the way."""
 
     def __init__(
-        self, walker: Walker, lanes: Sequence[Geometry], arguments: Arguments, latencies: Latencies
+        self,
+        walker: Walker,
+        lanes: Sequence[Geometry],
+        arguments: Arguments,
+        latencies: Latencies,
+        unrolled: Mapping[int, int],
+        warps: int,
     ) -> None:
         kernel, code = walker.kernel, numbered(walker.kernel.blocks)
         first = walker.walk(lanes[0])
@@ -170,19 +187,28 @@ class _Sample:
         self.by_data = unknown / total if total else 0.0
         self.memory = dict(uses)
 
-        def cost(near: float) -> "dict[int, float]":
+        def cost(near: float) -> dict[int, float]:
             found = {}
             for number, count in times.items():
-                hit = sectors.get(number, _SCATTERED) < _HIT
+                size = tensors.size(where.get(number, -1))
+                asked = sectors.get(number, _SCATTERED) * _SECTOR * count * warps
+                common = 0 < size <= _COMMON and asked > _OFTEN * size  # to all blocks
+                hit = sectors.get(number, _SCATTERED) < _HIT or (common and size <= IN_L1)
                 most = again.get(number, 0) > count / 2
-                found[number] = latencies.l1 if hit else near if most else latencies.dram
+                found[number] = (
+                    latencies.l1 if hit else latencies.l2 if common else near if most else latencies.dram
+                )
             return found
 
         way = first.blocks
         near, far = cost(latencies.l2), cost(latencies.dram)
-        self.cycles = Clock(kernel, lambda n: near.get(n, latencies.dram), latencies.l2).elapsed(way)
-        self.cycles_beyond = Clock(kernel, lambda n: far.get(n, latencies.dram), latencies.l2).elapsed(way)
-        self.cycles_without = Clock(kernel, lambda n: 0.0, 0.0).elapsed(way)
+
+        def elapsed(loads: Mapping[int, float], fence: float) -> float:
+            clock = Clock(kernel, lambda number: loads.get(number, latencies.dram), fence, unrolled)
+            return clock.elapsed(way)
+
+        self.cycles, self.cycles_beyond = elapsed(near, latencies.l2), elapsed(far, latencies.l2)
+        self.cycles_without = elapsed(dict.fromkeys(times, 0.0), 0.0)
 
 
 def _times(walker: Walker, way: Way) -> Counter[int]:
