@@ -15,6 +15,7 @@ from benchmarks.compiler import (
     fitting,
     fusion,
     plot,
+    predicted,
     profiles,
     regression,
     static_suite,
@@ -55,6 +56,7 @@ WITHOUT_CHECKOUT = (
         architectures,
         emulated,
         static_suite,
+        predicted,
         faults,
         oracles,
     ),
@@ -66,7 +68,7 @@ app = typer.Typer(help=__doc__, rich_markup_mode="markdown", pretty_exceptions_e
 
 
 def name_of(benchmark: ModuleType) -> str:
-    return benchmark.__name__.rpartition(".")[2]
+    return benchmark.__name__.rpartition(".")[2].replace("_", "-")
 
 
 for benchmark in (*WITHOUT_CHECKOUT, *OTHERS):

@@ -386,15 +386,22 @@ class BuiltKernel(Record):
     spills: int  # instructions that read or write local memory
     occupancy: float  # share of the warps of a multiprocessor, by the published rules
     limited_by: str  # "registers", "shared memory", "threads", "blocks"
+    predicted_us: float | None = None  # of one launch; None: not predicted
+    bound: str = ""  # what takes longest of that, in a phrase
 
 
 class Build(Record):
-    """A candidate's kernels built for a chip that need not be present."""
+    """A candidate's kernels built for a chip that need not be present.
+
+    `predicted_us`: of a call on `card`, launches and torch's calls, by the cost model; None: not predicted.
+    """
 
     chip: str  # "sm_90"
     ok: bool | None  # None: not known, because of `problem`
     kernels: tuple[BuiltKernel, ...] = ()
     problem: str = ""
+    card: str = ""
+    predicted_us: float | None = None
 
 
 class Stages(Record):

@@ -74,6 +74,9 @@ def show(evaluation: Evaluation) -> None:
     for build in evaluation.builds:
         for kernel in build.kernels:
             out.print(f"  {build.chip:7} {_built(kernel)}", markup=False, soft_wrap=True)
+        if build.predicted_us is not None:
+            said = f"predicted, not measured: {build.predicted_us:.4g} us a call on {build.card}"
+            out.print(f"  {build.chip:7} {said}", markup=False, soft_wrap=True)
         if build.problem:
             state = "does not build" if build.ok is False else "unknown"
             problems.setdefault(f"{state}: {build.problem}", []).append(build.chip)
@@ -86,6 +89,7 @@ def _built(kernel: BuiltKernel) -> str:
     return (
         f"{kernel.name}: {kernel.threads} threads, {kernel.registers} registers, {spilled}, "
         f"{kernel.shared_bytes} B shared; occupancy {kernel.occupancy:.0%}, limited by {kernel.limited_by}"
+        + (f"; predicted {kernel.predicted_us:.4g} us, by {kernel.bound}" if kernel.predicted_us else "")
     )
 
 

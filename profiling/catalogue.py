@@ -366,7 +366,7 @@ CATALOGUE = {
     "barriers": Definition("instructions", "waits for other warps, or for copies", "less", "static"),
     "atomics": Definition("instructions", "atomic operations", "less", "static"),
     "stall_cycles": Definition("cycles", "cycles a warp waits between these instructions", "less", "static"),
-    # Of the cost model, for a card that is not here: profiling/static/cost_model.py says how.
+    # Of the cost model, for a card that is not here: kernelbench/chips/cost_model.py says how.
     "predicted_call_time": Definition("us", "time of a call: its launches and torch's", "less", "predicted"),
     "predicted_bytes_time": Definition(
         "us", "time of the task's bytes alone, at the card's bandwidth", "neither", "predicted"

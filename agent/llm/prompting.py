@@ -18,6 +18,7 @@ from kernelwright.agent.llm.model import Message
 from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import needs_a_gpu
+from kernelwright.kernelbench.chips.cost_model import STATED_ERROR
 from kernelwright.kernelbench.evaluator.workloads import HIDDEN
 from kernelwright.kernelbench.jit import flags
 from kernelwright.kernelbench.records import (
@@ -273,12 +274,24 @@ def _at_size(result: SizeResult) -> str:
 
 def _built(builds: Sequence[Build]) -> list[str]:
     """Describe kernels as they were built for chips, a line each."""
-    return [
+    kernels = [
         f"- {kernel.name} on {build.chip}: {kernel.threads} threads a block, {kernel.registers} registers a "
         f"thread, {kernel.spills} spills, occupancy {kernel.occupancy:.0%} (limited by {kernel.limited_by})"
+        + (
+            f", predicted {kernel.predicted_us:.4g} us, bound by {kernel.bound}"
+            if kernel.predicted_us
+            else ""
+        )
         for build in builds
         for kernel in build.kernels
     ]
+    calls = [
+        f"- a call on {build.card} ({build.chip}): predicted {build.predicted_us:.4g} us, by a model that "
+        f"may be off by a factor of {STATED_ERROR:g}; not measured"
+        for build in builds
+        if build.predicted_us is not None
+    ]
+    return kernels + calls
 
 
 def essence(reason: str) -> str:

@@ -1,9 +1,9 @@
 """The builtin coder's GPU kernels for the suite at its GPU sizes, built for an H100, with predicted times.
 
-    python -m benchmarks static_suite [LEVEL...]
+    python -m benchmarks static-suite [LEVEL...]
 
 Every task is rendered in CUDA C++ and Triton, its kernels are built for sm_90, and the cost model
-(`profiling.static.cost_model`) predicts how long a call takes, beside the time of the task's bytes alone.
+(`kernelbench.chips.cost_model`) predicts how long a call takes, beside the time of the task's bytes alone.
 Nothing is run: tensors are zeros that take no memory. Kernels are built outside the sandbox, for the builtin
 coder wrote them.
 
@@ -31,17 +31,17 @@ from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.chips.cards import card_of
-from kernelwright.kernelbench.chips.occupancy import occupancy
-from kernelwright.kernelbench.errors import TaskError
-from kernelwright.kernelbench.evaluator import Referee
-from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
-from kernelwright.kernelbench.records import Task
-from kernelwright.profiling.static.cost_model import (
+from kernelwright.kernelbench.chips.cost_model import (
     DRAM_SHARE,
     STATED_ERROR,
     TENSOR_SHARE,
     predicted_call,
 )
+from kernelwright.kernelbench.chips.occupancy import occupancy
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.evaluator import Referee
+from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
+from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.folder import write_atomically
 
 _CHIP = "sm_90"
@@ -184,7 +184,7 @@ def _built(source: str, task: Task) -> BuiltTask | str:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.compiler.static_call"])
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(there, source, task.source, str(task.precision), _CHIP))
+    process = context.Process(target=_answer, args=(there, source, task.source, _CHIP))
     process.start()
     there.close()
     try:
@@ -213,7 +213,7 @@ def _page(rows: Sequence[Row]) -> list[str]:
     lines = [
         "# The builtin coder's GPU kernels for the suite, predicted for an H100",
         "",
-        f"{made_by('static_suite', machine)} Nothing here has run on a GPU: times are predicted by a model "
+        f"{made_by('static-suite', machine)} Nothing here has run on a GPU: times are predicted by a model "
         f"whose error was within a factor of {STATED_ERROR:g} where it was checked ([how](cost_model.md)).",
         "",
         f'For {card.name}: {card.multiprocessors} SMs, {card.bytes_s / 1e12:g} TB/s. "Bytes alone" are '

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from kernelwright.kernelbench.chips.cards import Card, card_of
+from kernelwright.kernelbench.chips.cost_model import Prediction, bound_in_words, predicted_call
 from kernelwright.kernelbench.chips.notes import Launched
 from kernelwright.kernelbench.chips.occupancy import limits_of, occupancy
 from kernelwright.kernelbench.chips.torch_call import TorchCall
@@ -23,6 +25,16 @@ _CALLS = TypeAdapter(list[TorchCall], config=ConfigDict(allow_inf_nan=False))
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 
+@dataclass(frozen=True)
+class BuiltCall:
+    """What a call launches. `failed`: the candidate's source caused the problems."""
+
+    kernels: list[Launched]
+    problems: list[str]
+    failed: bool
+    torch_calls: list[TorchCall]  # in order
+
+
 def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence[str]) -> Iterator[Build]:
     """Yield a build for each chip, such as "sm_90". Raises TaskError."""
     for chip in chips:
@@ -33,11 +45,29 @@ def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence
             continue
         problems = found.problems or ([] if found.kernels else [NO_KERNEL])
         ok = False if found.failed else None if problems else True
-        taken = tuple(_taken(kernel, chip) for kernel in found.kernels)
-        yield Build(chip=chip, ok=ok, kernels=taken, problem="; ".join(problems))
+        yield _build(found, chip, ok, "; ".join(problems))
 
 
-def _taken(kernel: Launched, chip: str) -> BuiltKernel:
+def _build(found: BuiltCall, chip: str, ok: bool | None, problem: str) -> Build:
+    card = card_of(chip)
+    if card is None or card.bytes_s is None:
+        kernels = tuple(_taken(kernel, chip) for kernel in found.kernels)
+        return Build(chip=chip, ok=ok, kernels=kernels, problem=problem)
+    call = predicted_call(found.kernels, found.torch_calls, card)
+    times = {id(launch): prediction for launch, prediction in call.launches}
+    return Build(
+        chip=chip,
+        ok=ok,
+        kernels=tuple(_taken(kernel, chip, times.get(id(kernel)), card) for kernel in found.kernels),
+        problem=problem,
+        card=card.name,
+        predicted_us=None if call.left or not found.kernels else call.time_us,
+    )
+
+
+def _taken(
+    kernel: Launched, chip: str, predicted: Prediction | None = None, card: Card | None = None
+) -> BuiltKernel:
     held = occupancy(chip, kernel.threads, kernel.registers, kernel.shared_bytes)
     return BuiltKernel(
         name=kernel_name(kernel.name),
@@ -49,17 +79,9 @@ def _taken(kernel: Launched, chip: str) -> BuiltKernel:
         spills=kernel.whole.spills,
         occupancy=held.share,
         limited_by=held.limited_by,
+        predicted_us=predicted.time_us if predicted is not None else None,
+        bound=bound_in_words(predicted, card) if predicted is not None and card is not None else "",
     )
-
-
-@dataclass(frozen=True)
-class BuiltCall:
-    """What a call launches. `failed`: the candidate's source caused the problems."""
-
-    kernels: list[Launched]
-    problems: list[str]
-    failed: bool
-    torch_calls: list[TorchCall]  # in order
 
 
 def built(sessions: Sessions, task: Task, candidate: Candidate, chip: str) -> BuiltCall:

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from kernelwright.kernelbench.chips.cards import Card, card_of
-from kernelwright.kernelbench.without_gpu.building import BuiltCall
-from kernelwright.profiling.catalogue import metric
-from kernelwright.profiling.records import Metric
-from kernelwright.profiling.static.cost_model import (
+from kernelwright.kernelbench.chips.cards import card_of
+from kernelwright.kernelbench.chips.cost_model import (
     DRAM_SHARE,
     STATED_ERROR,
     Prediction,
     predicted_call,
 )
+from kernelwright.kernelbench.without_gpu.building import BuiltCall
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Metric
 
 
 def predictions(
@@ -60,12 +60,3 @@ def _of_launch(label: str, found: Prediction) -> Iterator[Metric]:
     }
     for name, value in values.items():
         yield metric(name, value, label)
-
-
-def bound_in_words(found: Prediction, card: Card) -> str:
-    """Say what a launch is bound by, in a phrase."""
-    if found.bound == "latency":
-        if found.busy < 1:
-            return f"latency: {found.busy:.0%} of {card.multiprocessors} SMs have a block"
-        return f"latency: {found.in_flight / 1024:.0f} KiB in flight an SM, {found.needed / 1024:.0f} needed"
-    return "memory bandwidth" if found.bound == "memory" else found.bound
