@@ -83,6 +83,7 @@ class Row:
     tensor: int = 0  # instructions of tensor cores, of all kernels
     kernels: int = 0
     launches: int = 0
+    by_data: float = 0.0  # share of its accesses whose addresses are not known
 
     @property
     def ratio(self) -> float:
@@ -175,6 +176,7 @@ def _row(task: Task, language: str, coder: BuiltinCoder) -> Row:
         "busy": predicted.busy,
         "occupancy": held.share,
         "registers": longest.registers,
+        "by_data": longest.trace.by_data if longest.trace is not None else 0.0,
     }
     return Row(**{**asdict(row), **figures})
 

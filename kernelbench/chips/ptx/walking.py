@@ -59,7 +59,12 @@ class Walker:
     def __init__(self, kernel: PtxKernel, parameters: Mapping[str, int]) -> None:
         self.kernel = kernel
         writer = _Writer(kernel, parameters)
-        names: dict[str, Any] = {"quotient": _quotient, "permuted": _permuted, "lut": _lut}
+        names: dict[str, Any] = {
+            "quotient": _quotient,
+            "permuted": _permuted,
+            "lut": _lut,
+            "extended": _extended,
+        }
         exec(writer.text, names)  # made here of numbers and operators alone
         self._run: list[Callable[[list[Register], Any], int]] = [
             names[f"block{number}"] for number in range(len(kernel.blocks))
@@ -324,8 +329,10 @@ def _formula(name: str, words: Sequence[str], bits: int, signed: bool) -> str | 
         "bfi": "@b & ~((1 << (@d & 255)) - 1 << (@c & 255)) | (@a & (1 << (d & 255)) - 1) << (c & 255)",
         "prmt": "permuted(@a, @b, @c)", "lop3": "lut(@a, @b, @c, @d)",
     }  # fmt: skip
-    if {"cc", "sat"} & set(words) or (name == "bfe" and signed):
+    if {"cc", "sat"} & set(words):
         return None
+    if name == "bfe" and signed:
+        return "extended(@a, @b & 255, @c & 255)"
     found = formulas.get(name)
     if name == "shf":
         shift = "(@c & 31)" if "wrap" in words else "min(@c, 32)"
@@ -339,6 +346,12 @@ def _quotient(a: int, b: int) -> int:
     if not b:
         return -1
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _extended(a: int, begin: int, size: int) -> int:
+    """Return a field of bits as a signed number."""
+    field = a >> begin & (1 << size) - 1
+    return field - (1 << size) if size and field >> size - 1 else field
 
 
 def _permuted(a: int, b: int, selector: int) -> int:

@@ -176,6 +176,7 @@ def test_what_has_no_model_is_said(opcode: str) -> None:
         ("mad.lo.s32 %r9, %r1, %r2, %r3", 14),
         ("mad.wide.u32 %rd9, %r1, %r2, %rd1", X + 15),
         ("bfe.u32 %r9, %r3, 4, 8", 255),
+        ("bfe.s32 %r9, %r2, 2, 1", 0xFFFFFFFF),
         ("selp.b32 %r9, %r1, %r2, %p1", 3),
         ("cvt.s64.s32 %rd9, %r3", (1 << 64) - 1),
         ("lop3.b32 %r9, %r1, %r2, %r3, 0x80", 1),
