@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernelwright.kernelbench.chips.ptx.parsing import PtxKernel
 from kernelwright.kernelbench.chips.ptx.pricing import UNREAD, Clock, Latencies, bytes_of, counted, numbered
-from kernelwright.kernelbench.chips.ptx.walking import Geometry, Walker, Way
+from kernelwright.kernelbench.chips.ptx.walking import MASKED, Geometry, Walker, Way
 from kernelwright.kernelbench.errors import Unavailable
 
 _WARP, _SECTOR = 32, 32
@@ -152,7 +152,7 @@ class _Sample:
         warps: int,
     ) -> None:
         kernel, code = walker.kernel, numbered(walker.kernel.blocks)
-        first = walker.walk(lanes[0])
+        first = _executed(walker.walk(lanes[0]))
         some = [walker.walk(lane, _SOME_STEPS, stop=True) for lane in lanes]
         sectors = _sectors(walker, some, len(lanes))
         self.units, self.flops = counted(kernel, first.blocks)
@@ -204,11 +204,16 @@ class _Sample:
         near, far = cost(latencies.l2), cost(latencies.dram)
 
         def elapsed(loads: Mapping[int, float], fence: float) -> float:
-            clock = Clock(kernel, lambda number: loads.get(number, latencies.dram), fence, unrolled)
+            clock = Clock(kernel, lambda number: loads.get(number, 0.0), fence, unrolled)
             return clock.elapsed(way)
 
         self.cycles, self.cycles_beyond = elapsed(near, latencies.l2), elapsed(far, latencies.l2)
         self.cycles_without = elapsed(dict.fromkeys(times, 0.0), 0.0)
+
+
+def _executed(way: Way) -> Way:
+    """Return a thread's way without the accesses that it was kept from."""
+    return Way(way.blocks, [each for each in way.accesses if each[1] != MASKED])
 
 
 def _times(walker: Walker, way: Way) -> Counter[int]:
@@ -257,7 +262,8 @@ def _sectors(walker: Walker, ways: Sequence[Way], lanes: int) -> dict[int, float
         width = bytes_of(code[number])
         addresses = [address for _, address in step]
         known = [address for address in addresses if address is not None]
-        times[number] += 1
+        if addresses[0] != MASKED:
+            times[number] += 1
         if len(known) < len(addresses):
             total[number] += int(_SCATTERED)
             continue
@@ -268,13 +274,17 @@ def _sectors(walker: Walker, ways: Sequence[Way], lanes: int) -> dict[int, float
             for sector in range(address // _SECTOR, (address + width - 1) // _SECTOR + 1)
         }
         total[number] += cache.missed(touched)
-    return {number: total[number] / count for number, count in times.items()}
+    return {number: total[number] / count for number, count in times.items() if count}
 
 
 def _all_lanes(known: Sequence[int], lanes: int) -> list[int]:
+    """Return the addresses of all lanes by those of lanes 0, 1, 2, 4, and so on; less of masked ones."""
+    if known[0] == MASKED:
+        return [address for address in known if address != MASKED]
     found = [known[0]]
-    for bit in range(lanes - 1):
-        found += [address + known[bit + 1] - known[0] for address in found]
+    for address in known[1:lanes]:
+        if address != MASKED:
+            found += [other + address - known[0] for other in found]
     return found
 
 

@@ -29,6 +29,7 @@ _COMPARISONS = {
 }  # fmt: skip
 _ENDS = ("bra", "ret", "exit", "trap", "brx")
 _WITHOUT_RESULT = ("st", "red", "bar", "barrier", "membar", "fence", "cp", "prefetch", "griddepcontrol")
+MASKED = -1
 Register = int | None
 
 
@@ -46,7 +47,8 @@ class Geometry:
 class Way:
     """Blocks in the order in which a thread ran them, and its accesses of global memory.
 
-    An access is the number of its instruction, and the address; None if that depends on data.
+    An access is the number of its instruction, and the address; None if that depends on data, MASKED if the
+    instruction's guard keeps the thread from it.
     """
 
     blocks: list[int] = field(default_factory=list)
@@ -143,6 +145,8 @@ class _Writer:
             return
         lines = self._accesses(number, this) + self._assigned(this)
         self._lines += [f"{indent}{line}" for line in lines or ["pass"]]
+        if this.guard and number in self.memory:
+            self._lines += ["    else:", f"        note({number}, {MASKED})"]
 
     def _branch(self, this: PtxInstruction, at: int, after: Sequence[int]) -> None:
         if not after:  # to a label that is not there

@@ -97,6 +97,16 @@ def test_sectors_of_a_warp_by_the_distance_of_its_lanes(stride: int, sectors: fl
     assert use.loaded / 4 / 32 == sectors  # of four warps
 
 
+def test_lanes_that_a_mask_keeps_from_an_access_ask_for_nothing() -> None:
+    masked = SUM.replace("ld.global.nc", "@%p2 ld.global.nc").replace("STRIDE", "4").replace("STEP", "512")
+    masked = masked.replace(
+        "mov.u32 %r3, 0;", "mov.u32 %r3, 0; and.b32 %r5, %r2, 8; setp.eq.u32 %p2, %r5, 0;"
+    )
+    given = Arguments((128, 1, 1), (X, Y, 1, 0), ((X, 1 << 30), (Y, 1 << 20)))
+    [use, _] = trace(kernels(masked)["sum"], (1, 1, 1), given, LATENCIES).memory
+    assert use.loaded == 4 * 2 * 32  # eight of sixteen numbers, twice: two of four sectors
+
+
 def test_what_a_sector_holds_besides_is_found_in_the_cache() -> None:
     rows = summed(64, stride=1024, step=4)  # a thread a row: eight numbers of it come with a sector
     assert rows.memory[0].loaded == 128 * 64 * 4
