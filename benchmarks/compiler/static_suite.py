@@ -7,7 +7,8 @@ Every task is rendered in CUDA C++ and Triton, its kernels are built for sm_90, 
 Nothing is run: tensors are zeros that take no memory. Kernels are built outside the sandbox, for the builtin
 coder wrote them.
 
-Rows are kept in runs/bench-static-suite.jsonl; delete it to begin again. Machine: CPU with the `cuda` extra.
+Candidates and rows are kept in runs/bench-static-suite; delete rows.jsonl to predict again what is rendered
+there, or the folder to begin again. Machine: CPU with the `cuda` extra.
 Time: 40 minutes (estimate). Writes static/suite_sm90.md.
 """
 
@@ -46,7 +47,8 @@ from kernelwright.results.store.folder import write_atomically
 
 _CHIP = "sm_90"
 _LANGUAGES = ("cuda", "triton")
-_ROWS = Path("runs") / "bench-static-suite.jsonl"  # a line for each task and language
+_FOLDER = Path("runs") / "bench-static-suite"
+_ROWS = _FOLDER / "rows.jsonl"  # a line for each task and language
 _LIMIT_S = 240.0
 _NONE = "—"
 _WORK_US = 5.0  # of a kernel, from which it counts as having work for all multiprocessors
@@ -102,7 +104,7 @@ def run(
     rows = {(row.task, row.language): row for row in kept}
     names = [f"builtin:level{level}/*" for level in levels or (1, 2, 3)]
     tasks = sources.resolve(names, device="cuda:0")
-    _ROWS.parent.mkdir(exist_ok=True)
+    _FOLDER.mkdir(parents=True, exist_ok=True)
     with Referee.start(cache=cache_folder()) as evaluator, _ROWS.open("a") as file:
         for number, task in enumerate(tasks, 1):
             missing = [each for each in _LANGUAGES if (task.id, each) not in rows]
@@ -114,8 +116,7 @@ def run(
                 file.write(json.dumps(asdict(row)) + "\n")
                 file.flush()
                 log(f"{number}/{len(tasks)}  {' | '.join([language, *_cells(row)])}")
-    chosen = [rows[task.id, language] for language in _LANGUAGES for task in tasks]
-    write_atomically(STATIC / "suite_sm90.md", "\n".join(_page(chosen)))
+            write_atomically(STATIC / "suite_sm90.md", "\n".join(_page(list(rows.values()), len(tasks))))
 
 
 def _traced_once(known: dict[str, Graph | Untraceable], ask: partial[Graph], task: Task) -> Graph:
@@ -135,11 +136,13 @@ def _row(task: Task, language: str, coder: BuiltinCoder) -> Row:
     assert language in LANGUAGES
     card = card_of(_CHIP)
     assert card is not None and card.bytes_s is not None
+    file = _FOLDER / f"{task.id.replace(':', '-').replace('/', '-')}-{language}.py"
     try:
-        candidate = coder.propose(task, [], None)
+        if not file.exists():
+            write_atomically(file, coder.propose(task, [], None).source)
     except TaskError as error:
         return Row(task.id, language, problem=error.message)
-    found = _built(candidate.source, task)
+    found = _built(file.read_text(), task)
     if isinstance(found, str):
         return Row(task.id, language, problem=found)
     call = predicted_call(found.kernels, found.torch_calls, card)
@@ -189,7 +192,7 @@ def _built(source: str, task: Task) -> BuiltTask | str:
     process = context.Process(target=_answer, args=(there, source, task.source, _CHIP))
     process.start()
     there.close()
-    try:
+    try:  # whatever it is that ended the process is its row
         if not here.poll(_LIMIT_S):
             return f"not built within {_LIMIT_S:g} s"
         found: BuiltTask | str = here.recv()
@@ -208,7 +211,7 @@ def _answer(channel: Connection, *words: str) -> None:
         channel.send(f"{type(error).__name__}: {error}"[:300])
 
 
-def _page(rows: Sequence[Row]) -> list[str]:
+def _page(rows: Sequence[Row], tasks: int) -> list[str]:
     card = card_of(_CHIP)
     assert card is not None and card.bytes_s is not None
     machine = fingerprint(physical_threads())
@@ -221,7 +224,7 @@ def _page(rows: Sequence[Row]) -> list[str]:
         f'For {card.name}: {card.multiprocessors} SMs, {card.bytes_s / 1e12:g} TB/s. "Bytes alone" are '
         f"inputs, weights and outputs, once each, at {DRAM_SHARE:.0%} of that bandwidth. Sizes: "
         "gpu_sizes.toml. The ratio is predicted time / bytes alone; of tasks whose products take longer than "
-        "their bytes it is not counted below.",
+        f"their bytes it is not counted below. {len({row.task for row in rows})} of {tasks} tasks were built.",
         "",
         *table(("", *_LANGUAGES), [[name, *values] for name, values in _side_by_side(rows)]),
         "",

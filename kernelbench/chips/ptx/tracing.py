@@ -167,8 +167,9 @@ class _Sample:
                 known = (place, address) in seen
                 again[number] = again.get(number, 0) + known
                 seen.add((place, address))
-                uses[place].accesses += 1
-                uses[place].places += not known
+                if sectors.get(number, _SCATTERED) >= _HIT:  # others are not in `loaded`
+                    uses[place].accesses += 1
+                    uses[place].places += not known
         self.loaded = self.stored = 0.0
         unknown = 0
         where = {number: tensors.of(address) for number, address in first.accesses if address is not None}
@@ -251,16 +252,13 @@ class _Tensors:
 def _sectors(walker: Walker, ways: Sequence[Way], lanes: int) -> dict[int, float]:
     """Sectors that go to the L2 cache, of a warp's execution of each instruction, on average."""
     code = numbered(walker.kernel.blocks)
-    lists = [way.accesses[:_SOME_ACCESSES] for way in ways]
+    found = [dict(_by_occurrence(way.accesses[:_SOME_ACCESSES])) for way in ways]
     loads, stores = _Cache(), _Cache()
     total: Counter[int] = Counter()
     times: Counter[int] = Counter()
-    for step in zip(*lists, strict=False):
-        number = step[0][0]
-        if any(other != number for other, _ in step):
-            break  # lanes go different ways
+    for number, occurrence in max(found, key=len):
+        addresses = [lane.get((number, occurrence), MASKED) for lane in found]
         width = bytes_of(code[number])
-        addresses = [address for _, address in step]
         known = [address for address in addresses if address is not None]
         if addresses[0] != MASKED:
             times[number] += 1
@@ -275,6 +273,16 @@ def _sectors(walker: Walker, ways: Sequence[Way], lanes: int) -> dict[int, float
         }
         total[number] += cache.missed(touched)
     return {number: total[number] / count for number, count in times.items() if count}
+
+
+def _by_occurrence(
+    accesses: Sequence[tuple[int, int | None]],
+) -> Iterator[tuple[tuple[int, int], int | None]]:
+    """Yield a thread's accesses, each by its instruction and how often that was executed before."""
+    times: Counter[int] = Counter()
+    for number, address in accesses:
+        yield (number, times[number]), address
+        times[number] += 1
 
 
 def _all_lanes(known: Sequence[int], lanes: int) -> list[int]:
