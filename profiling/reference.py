@@ -14,6 +14,7 @@ _FROM: dict[Provenance, str] = {
     "cupti": "Trace of a GPU (CUPTI)",
     "ncu": "Nsight Compute",
     "static": "Machine code",
+    "predicted": "Cost model, not measured",
     "emulated": "Emulation, not measured",
     "perf": "perf",
     "simulated": "Simulation, not measured",

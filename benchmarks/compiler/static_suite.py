@@ -224,7 +224,8 @@ def _page(rows: Sequence[Row], tasks: int) -> list[str]:
         f'For {card.name}: {card.multiprocessors} SMs, {card.bytes_s / 1e12:g} TB/s. "Bytes alone" are '
         f"inputs, weights and outputs, once each, at {DRAM_SHARE:.0%} of that bandwidth. Sizes: "
         "gpu_sizes.toml. The ratio is predicted time / bytes alone; of tasks whose products take longer than "
-        f"their bytes it is not counted below. {len({row.task for row in rows})} of {tasks} tasks were built.",
+        "their bytes it is not counted below. "
+        f"{len({row.task for row in rows})} of {tasks} tasks were built.",
         "",
         *table(("", *_LANGUAGES), [[name, *values] for name, values in _side_by_side(rows)]),
         "",
