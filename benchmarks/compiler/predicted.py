@@ -20,11 +20,11 @@ from benchmarks.compiler.static_call import build
 from benchmarks.publishing import STATIC, log, made_by, table
 from kernelwright.kernelbench.chips import nvrtc, sass
 from kernelwright.kernelbench.chips.cards import BY_NAME, Card
-from kernelwright.kernelbench.chips.cost_model import Prediction, predicted
+from kernelwright.kernelbench.chips.cost_model import LaunchPrediction, predicted
 from kernelwright.kernelbench.chips.notes import Launched
 from kernelwright.kernelbench.chips.occupancy import limits_of
 from kernelwright.kernelbench.chips.ptx import parsing
-from kernelwright.kernelbench.chips.ptx.tracing import Arguments, trace
+from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments, trace
 from kernelwright.kernelbench.machine import fingerprint, physical_threads
 from kernelwright.results.store.folder import write_atomically
 
@@ -149,13 +149,13 @@ def _streams() -> Iterator[Compared]:
 
 def _stream(
     kernel: parsing.PtxKernel, code: sass.SassKernel, card: Card, threads: int, together: int
-) -> Prediction:
+) -> LaunchPrediction:
     """Predict a stream whose shared memory lets `together` blocks onto a multiprocessor."""
     limits = limits_of(card.chip)
     assert card.latencies is not None
     size, grid = _ELEMENTS * 8, (_ELEMENTS // threads + 1, 1, 1)
     arrays = tuple((at << 36, size) for at in (1, 2, 3, 4))
-    given = Arguments((threads, 1, 1), (*(begin for begin, _ in arrays), _ELEMENTS), arrays)
+    given = LaunchArguments((threads, 1, 1), (*(begin for begin, _ in arrays), _ELEMENTS), arrays)
     launch = Launched(
         builder="NVRTC",
         name=kernel.name,

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import torch._dynamo  # noqa: F401 - which torch imports in the first call, in each process that has it not
+import torch._dynamo
 
 from kernelwright.kernelbench.chips.cuda_launches import note_cuda
 from kernelwright.kernelbench.chips.notes import Launched, Notebook

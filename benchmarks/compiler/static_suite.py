@@ -59,7 +59,7 @@ _HEADER = (
 
 
 @dataclass(frozen=True)
-class Row:
+class SuiteRow:
     """A task in a language. The figures of a kernel are those of the longest.
 
     `floor_us`: of the bytes alone; `products_us`: of the FLOPs at the peak; `torch`: share of the predicted
@@ -100,7 +100,7 @@ class Row:
 def run(
     levels: Annotated[list[int] | None, typer.Argument(help="Levels 1, 2, 3; all by default.")] = None,
 ) -> None:
-    kept = [Row(**json.loads(line)) for line in _ROWS.read_text().splitlines()] if _ROWS.exists() else []
+    kept = [SuiteRow(**json.loads(line)) for line in _ROWS.read_text().splitlines()] if _ROWS.exists() else []
     rows = {(row.task, row.language): row for row in kept}
     names = [f"builtin:level{level}/*" for level in levels or (1, 2, 3)]
     tasks = sources.resolve(names, device="cuda:0")
@@ -132,7 +132,7 @@ def _traced_once(known: dict[str, Graph | Untraceable], ask: partial[Graph], tas
     return found
 
 
-def _row(task: Task, language: str, coder: BuiltinCoder) -> Row:
+def _row(task: Task, language: str, coder: BuiltinCoder) -> SuiteRow:
     assert language in LANGUAGES
     card = card_of(_CHIP)
     assert card is not None and card.bytes_s is not None
@@ -141,19 +141,19 @@ def _row(task: Task, language: str, coder: BuiltinCoder) -> Row:
         if not file.exists():
             write_atomically(file, coder.propose(task, [], None).source)
     except TaskError as error:
-        return Row(task.id, language, problem=error.message)
+        return SuiteRow(task.id, language, problem=error.message)
     found = _built(file.read_text(), task)
     if isinstance(found, str):
-        return Row(task.id, language, problem=found)
+        return SuiteRow(task.id, language, problem=found)
     call = predicted_call(found.kernels, found.torch_calls, card)
     if call.left:
-        return Row(task.id, language, problem=call.left[0])
+        return SuiteRow(task.id, language, problem=call.left[0])
     floor_us = found.moved_bytes / (DRAM_SHARE * card.bytes_s) * 1e6
     products_us = sum(
         flops / (TENSOR_SHARE * card.peaks.get(precision, card.peaks["fp32"])) * 1e6
         for precision, flops in found.flops.items()
     )
-    row = Row(
+    row = SuiteRow(
         task.id,
         language,
         predicted_us=call.time_us,
@@ -181,7 +181,7 @@ def _row(task: Task, language: str, coder: BuiltinCoder) -> Row:
         "registers": longest.registers,
         "by_data": longest.trace.by_data if longest.trace is not None else 0.0,
     }
-    return Row(**{**asdict(row), **figures})
+    return SuiteRow(**{**asdict(row), **figures})
 
 
 def _built(source: str, task: Task) -> BuiltTask | str:
@@ -211,7 +211,7 @@ def _answer(channel: Connection, *words: str) -> None:
         channel.send(f"{type(error).__name__}: {error}"[:300])
 
 
-def _page(rows: Sequence[Row], tasks: int) -> list[str]:
+def _page(rows: Sequence[SuiteRow], tasks: int) -> list[str]:
     card = card_of(_CHIP)
     assert card is not None and card.bytes_s is not None
     machine = fingerprint(physical_threads())
@@ -245,12 +245,12 @@ def _page(rows: Sequence[Row], tasks: int) -> list[str]:
     return lines
 
 
-def _side_by_side(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+def _side_by_side(rows: Sequence[SuiteRow]) -> list[tuple[str, list[str]]]:
     columns = [_summary([row for row in rows if row.language == language]) for language in _LANGUAGES]
     return [(name, [column[name] for column in columns]) for name in columns[0]]
 
 
-def _summary(rows: Sequence[Row]) -> dict[str, str]:
+def _summary(rows: Sequence[SuiteRow]) -> dict[str, str]:
     own = [row for row in rows if not row.problem and row.kernels]
     bound = [row for row in own if row.memory_bound]
     ratios = sorted(row.ratio for row in bound)
@@ -277,7 +277,7 @@ def _share(count: int, of: int) -> str:
     return f"{count} ({count / of:.0%})" if of else _NONE
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: SuiteRow) -> list[str]:
     if row.problem:
         return [row.task, row.problem, *[_NONE] * 11]
     return [

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from kernelwright.kernelbench.chips.ptx.tracing import Arguments
+from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments
 
 
-def arguments(block: tuple[int, int, int], args: Sequence[Any]) -> Arguments:
+def arguments(block: tuple[int, int, int], args: Sequence[Any]) -> LaunchArguments:
     """Return the arguments of a launch of blocks of `block` threads: tensors, numbers, or what is unknown."""
     values: list[int | None] = []
     tensors = []
@@ -24,4 +24,4 @@ def arguments(block: tuple[int, int, int], args: Sequence[Any]) -> Arguments:
             values.append(int.from_bytes(struct.pack("<f", value), "little"))
         else:
             values.append(None)
-    return Arguments(block, tuple(values), tuple(tensors))
+    return LaunchArguments(block, tuple(values), tuple(tensors))

@@ -55,7 +55,7 @@ STATED_ERROR = 1.5  # see results/published/static/cost_model.md
 
 
 @dataclass(frozen=True)
-class Prediction:
+class LaunchPrediction:
     """Predicted time of a launch, and what it rests on.
 
     `bound`: what takes longest: "memory", "L2", "latency", or a unit such as "issue" or "tensor".
@@ -74,7 +74,7 @@ class Prediction:
     waits: float  # loads of device memory that a warp waits for one after the other
 
 
-def predicted(launch: Launched, card: Card) -> Prediction:
+def predicted(launch: Launched, card: Card) -> LaunchPrediction:
     """Predict one launch. Raises Unavailable if its code was not traced, or for a card without figures."""
     trace = launch.trace
     if trace is None:
@@ -104,7 +104,7 @@ def predicted(launch: Launched, card: Card) -> Prediction:
     power = _POWER - 2 * (_POWER - _MIXED_POWER) * memory.mixed
     together = sum(each**power for each in bounds.values()) ** (1 / power)
     loads = trace.loaded_bytes * warps * resident
-    return Prediction(
+    return LaunchPrediction(
         time_us=LAUNCH_US + together,
         bound=max(bounds, key=lambda name: bounds[name]),
         bounds_us=bounds,
@@ -181,7 +181,7 @@ class CallPrediction:
     `torch_us`: of torch's calls, by their bytes and FLOPs alone; `left`: launches without a prediction.
     """
 
-    launches: tuple[tuple[Launched, Prediction], ...]
+    launches: tuple[tuple[Launched, LaunchPrediction], ...]
     torch_us: float
     left: tuple[str, ...]
 
@@ -217,7 +217,7 @@ def predicted_call(
     return CallPrediction(tuple(found), torch_us, tuple(left))
 
 
-def bound_in_words(found: Prediction, card: Card) -> str:
+def bound_in_words(found: LaunchPrediction, card: Card) -> str:
     """Say what a launch is bound by, in a phrase: "latency: 24% of 132 SMs have a block"."""
     if found.bound == "latency":
         if found.busy < 1:

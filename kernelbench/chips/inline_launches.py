@@ -12,7 +12,7 @@ from typing import Any
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.chips.device_code import device_code
 from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch
-from kernelwright.kernelbench.chips.ptx.tracing import Arguments
+from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments
 from kernelwright.kernelbench.emulate.findings import Dim
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import BuildError, inline
@@ -41,7 +41,7 @@ def note_inline(notebook: Notebook, chip: str) -> None:
             built = found[expression]
             threads = block[0] * block[1] * block[2]
             recorded = RecordedLaunch("NVRTC", built.names[0], grid, threads, shared)
-            given = Arguments(block, tuple(values), tuple(memory.items()))
+            given = LaunchArguments(block, tuple(values), tuple(memory.items()))
             notebook.note(recorded, built.cubin, built.ptx, given)
 
         return inline.emulated(given, cache, launched)

@@ -10,7 +10,7 @@ from kernelwright.kernelbench.chips import sass
 from kernelwright.kernelbench.chips.cards import card_of
 from kernelwright.kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREADS
 from kernelwright.kernelbench.chips.ptx import parsing
-from kernelwright.kernelbench.chips.ptx.tracing import Arguments, LaunchTrace, trace
+from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments, LaunchTrace, trace
 from kernelwright.kernelbench.chips.ptx.unrolling import unrolled
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import Count
@@ -51,10 +51,10 @@ class Launched:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What the first of equal launches was built of, and was given."""
+    """Code and arguments of the first of equal launches."""
 
     ptx: str
-    arguments: Arguments | None
+    arguments: LaunchArguments | None
     launches: int = 1
 
 
@@ -65,7 +65,7 @@ class Notebook:
         self._launches: dict[tuple[RecordedLaunch, bytes], _Recorded] = {}
 
     def note(
-        self, launch: RecordedLaunch, cubin: bytes, ptx: str = "", arguments: Arguments | None = None
+        self, launch: RecordedLaunch, cubin: bytes, ptx: str = "", arguments: LaunchArguments | None = None
     ) -> None:
         """Record a launch. `arguments`: none where they are not known."""
         known = self._launches.get((launch, cubin), _Recorded(ptx, arguments, 0))

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 
 from kernelwright.kernelbench.chips.cards import Card, card_of
-from kernelwright.kernelbench.chips.cost_model import Prediction, bound_in_words, predicted_call
+from kernelwright.kernelbench.chips.cost_model import LaunchPrediction, bound_in_words, predicted_call
 from kernelwright.kernelbench.chips.notes import Launched
 from kernelwright.kernelbench.chips.occupancy import limits_of, occupancy
 from kernelwright.kernelbench.chips.torch_call import TorchCall
@@ -27,7 +27,7 @@ _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 @dataclass(frozen=True)
 class BuiltCall:
-    """What a call launches. `failed`: the candidate's source caused the problems."""
+    """Launches of a call. `failed`: the candidate's source caused the problems."""
 
     kernels: list[Launched]
     problems: list[str]
@@ -66,7 +66,7 @@ def _build(found: BuiltCall, chip: str, ok: bool | None, problem: str) -> Build:
 
 
 def _taken(
-    kernel: Launched, chip: str, predicted: Prediction | None = None, card: Card | None = None
+    kernel: Launched, chip: str, predicted: LaunchPrediction | None = None, card: Card | None = None
 ) -> BuiltKernel:
     held = occupancy(chip, kernel.threads, kernel.registers, kernel.shared_bytes)
     return BuiltKernel(

@@ -6,7 +6,7 @@ from kernelwright.kernelbench.chips.cards import card_of
 from kernelwright.kernelbench.chips.cost_model import (
     DRAM_SHARE,
     STATED_ERROR,
-    Prediction,
+    LaunchPrediction,
     predicted_call,
 )
 from kernelwright.kernelbench.without_gpu.building import BuiltCall
@@ -43,7 +43,7 @@ def predictions(
     return tuple(metrics), said
 
 
-def _of_launch(label: str, found: Prediction) -> Iterator[Metric]:
+def _of_launch(label: str, found: LaunchPrediction) -> Iterator[Metric]:
     values = {
         "predicted_time": found.time_us,
         "predicted_waves": found.waves,

@@ -62,7 +62,7 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class Price:
+class InstructionCost:
     issues: int  # instructions that the warp issues
     units: Mapping[str, float]  # instructions by unit; "lsu": passes of 128 bytes
     cycles: float  # until the result is there; of loads of global memory, see Latencies
@@ -83,7 +83,7 @@ def bytes_of(this: PtxInstruction) -> int:
     return count * bits // 8
 
 
-def price(this: PtxInstruction) -> Price:
+def price(this: PtxInstruction) -> InstructionCost:
     name, words = this.name, this.words
     if name in _TENSOR and (tile := next(filter(None, map(_TILE.match, words)), None)) is not None:
         types = [_PRECISIONS[word] for word in words if word in _PRECISIONS]
@@ -93,20 +93,20 @@ def price(this: PtxInstruction) -> Price:
         if "tf32" in words:
             precision = "tf32"
         flops = 2.0 * int(tile["m"]) * int(tile["n"]) * int(tile["k"]) / (4 if name == "wgmma" else 1)
-        return Price(1, {}, _MMA if name == "mma" else 0, {precision: flops})
+        return InstructionCost(1, {}, _MMA if name == "mma" else 0, {precision: flops})
     if name in _NOTHING:
-        return Price(1 if name == "bra" else 0, {}, 0)
+        return InstructionCost(1 if name == "bra" else 0, {}, 0)
     if is_global(this):
-        return Price(1, {"lsu": max(1.0, bytes_of(this) * 32 / 128)}, 0)
+        return InstructionCost(1, {"lsu": max(1.0, bytes_of(this) * 32 / 128)}, 0)
     if name in ("ld", "st", "atom", "red", "ldmatrix", "stmatrix") and "param" not in words:
         shared = max(1.0, bytes_of(this) * 32 / 128) if "matrix" not in name else 4.0
-        return Price(1, {"lsu": shared}, _SHARED)
+        return InstructionCost(1, {"lsu": shared}, _SHARED)
     if name == "ld":
-        return Price(1, {}, _ALU)
+        return InstructionCost(1, {}, _ALU)
     if name in ("shfl", "redux"):
-        return Price(1, {"shuffle": 1.0}, _SHUFFLE)
+        return InstructionCost(1, {"shuffle": 1.0}, _SHUFFLE)
     if name in ("bar", "barrier"):
-        return Price(1, {}, _BARRIER)
+        return InstructionCost(1, {}, _BARRIER)
     kind = ".".join(w for w in (name, *words[1:]) if w not in ("ftz", "sat"))
     issues, special = _SEVERAL.get(kind, (1, 1 if name in _SPECIAL else 0))
     units: dict[str, float] = {"special": special} if special else {}
@@ -120,12 +120,14 @@ def price(this: PtxInstruction) -> Price:
         units["fp32"] = rest
     else:
         units["int"] = rest
-    return Price(issues, units, _MUFU * special + _ALU * max(1, rest) if special or issues > 1 else _ALU)
+    return InstructionCost(
+        issues, units, _MUFU * special + _ALU * max(1, rest) if special or issues > 1 else _ALU
+    )
 
 
 @dataclass(frozen=True)
 class _State:
-    """What is under way when a block begins, in cycles from then."""
+    """Loads and copies that are under way when a block begins, in cycles from then."""
 
     registers: tuple[tuple[str, float], ...] = ()
     copies: float = 0.0  # of the group that is not closed yet

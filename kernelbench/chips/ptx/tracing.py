@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernelwright.kernelbench.chips.ptx.parsing import PtxKernel
 from kernelwright.kernelbench.chips.ptx.pricing import UNREAD, Clock, Latencies, bytes_of, counted, numbered
-from kernelwright.kernelbench.chips.ptx.walking import MASKED, Geometry, Walker, Way
+from kernelwright.kernelbench.chips.ptx.walking import MASKED, Geometry, ThreadPath, Walker
 from kernelwright.kernelbench.errors import Unavailable
 
 _WARP, _SECTOR = 32, 32
@@ -37,7 +37,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class LaunchTrace:
-    """What a warp of a launch does, as the mean of the sampled ones.
+    """Work of a warp of a launch, as the mean of the sampled ones.
 
     `cycles`: of a warp alone, if what it loads again is in the L2 cache, and `cycles_beyond` if it is not;
     `waits`: latencies of device memory in `cycles`; `units`, `flops`: see `pricing.counted`.
@@ -56,7 +56,7 @@ class LaunchTrace:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class LaunchArguments:
     """Arguments of a launch: values by position, None if unknown, and its tensors as (address, bytes)."""
 
     block: tuple[int, int, int]
@@ -67,7 +67,7 @@ class Arguments:
 def trace(
     kernel: PtxKernel,
     grid: Sequence[int],
-    arguments: Arguments,
+    arguments: LaunchArguments,
     latencies: Latencies,
     unrolled: Mapping[int, int] | None = None,
 ) -> LaunchTrace:
@@ -146,7 +146,7 @@ class _Sample:
         self,
         walker: Walker,
         lanes: Sequence[Geometry],
-        arguments: Arguments,
+        arguments: LaunchArguments,
         latencies: Latencies,
         unrolled: Mapping[int, int],
         warps: int,
@@ -212,13 +212,13 @@ class _Sample:
         self.cycles_without = elapsed(dict.fromkeys(times, 0.0), 0.0)
 
 
-def _executed(way: Way) -> Way:
+def _executed(way: ThreadPath) -> ThreadPath:
     """Return a thread's way without the accesses that it was kept from."""
-    return Way(way.blocks, [each for each in way.accesses if each[1] != MASKED])
+    return ThreadPath(way.blocks, [each for each in way.accesses if each[1] != MASKED])
 
 
-def _times(walker: Walker, way: Way) -> Counter[int]:
-    """How often each instruction that accesses memory was executed."""
+def _times(walker: Walker, way: ThreadPath) -> Counter[int]:
+    """Return how often each instruction that accesses memory was executed."""
     found: Counter[int] = Counter(number for number, _ in way.accesses)
     recorded = sum(found.values())
     blocks = Counter(way.blocks)
@@ -249,7 +249,7 @@ class _Tensors:
         return self._sorted[place][1] if place >= 0 else 0
 
 
-def _sectors(walker: Walker, ways: Sequence[Way], lanes: int) -> dict[int, float]:
+def _sectors(walker: Walker, ways: Sequence[ThreadPath], lanes: int) -> dict[int, float]:
     """Sectors that go to the L2 cache, of a warp's execution of each instruction, on average."""
     code = numbered(walker.kernel.blocks)
     found = [dict(_by_occurrence(way.accesses[:_SOME_ACCESSES])) for way in ways]
@@ -315,7 +315,9 @@ class _Cache:
         return missed
 
 
-def _merged(samples: Sequence[Mapping[int, _Use]], arguments: Arguments, warps: int) -> Iterator[MemoryUse]:
+def _merged(
+    samples: Sequence[Mapping[int, _Use]], arguments: LaunchArguments, warps: int
+) -> Iterator[MemoryUse]:
     tensors = _Tensors(arguments.tensors)
     for place in sorted({place for sample in samples for place in sample}):
         of = [sample[place] for sample in samples if place in sample]

@@ -35,7 +35,7 @@ Register = int | None
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where a thread is in its launch."""
+    """Place of a thread in its launch."""
 
     thread: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -44,7 +44,7 @@ class Geometry:
 
 
 @dataclass
-class Way:
+class ThreadPath:
     """Blocks in the order in which a thread ran them, and its accesses of global memory.
 
     An access is the number of its instruction, and the address; None if that depends on data, MASKED if the
@@ -74,13 +74,13 @@ class Walker:
         self._registers = writer.registers
         self.memory = writer.memory
 
-    def walk(self, where: Geometry, most: int = _MOST_BLOCKS, stop: bool = False) -> Way:
+    def walk(self, where: Geometry, most: int = _MOST_BLOCKS, stop: bool = False) -> ThreadPath:
         """Return the way of a thread. `stop`: end it after so many blocks, instead of raising Unavailable."""
         registers: list[Register] = [None] * len(self._registers)
         for name, value in _special(where).items():
             if name in self._registers:
                 registers[self._registers[name]] = value
-        way = Way()
+        way = ThreadPath()
         accesses = way.accesses
 
         def note(number: int, address: Register) -> None:

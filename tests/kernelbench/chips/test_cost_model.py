@@ -8,7 +8,7 @@ from kernelwright.kernelbench.chips import nvrtc, sass
 from kernelwright.kernelbench.chips.cards import BY_NAME, CARDS, Card
 from kernelwright.kernelbench.chips.cost_model import (
     STATED_ERROR,
-    Prediction,
+    LaunchPrediction,
     bound_in_words,
     of_torch,
     predicted,
@@ -16,7 +16,7 @@ from kernelwright.kernelbench.chips.cost_model import (
 )
 from kernelwright.kernelbench.chips.notes import Launched
 from kernelwright.kernelbench.chips.ptx import parsing
-from kernelwright.kernelbench.chips.ptx.tracing import Arguments, trace
+from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments, trace
 from kernelwright.kernelbench.chips.torch_call import TorchCall
 from kernelwright.kernelbench.errors import Unavailable
 
@@ -43,13 +43,13 @@ def launched(
     code = nvrtc.code(SOURCE, nvrtc.accelerated(card.chip))
     [machine] = [kernel for kernel in sass.kernels(code.cubin) if kernel.name == name]
     assert card.latencies is not None
-    arguments = Arguments((threads, 1, 1), (X, Y, n), ((X, tensors[0]), (Y, tensors[1])))
+    arguments = LaunchArguments((threads, 1, 1), (X, Y, n), ((X, tensors[0]), (Y, tensors[1])))
     traced = trace(parsing.kernels(code.ptx)[name], (grid, 1, 1), arguments, card.latencies)
     registers, mix = machine.registers, sass.mix(machine)
     return Launched("NVRTC", name, 1, (grid, 1, 1), threads, 0, registers, 0, shared, 0, mix, mix, traced)
 
 
-def rows(count: int, columns: int) -> Prediction:
+def rows(count: int, columns: int) -> LaunchPrediction:
     return predicted(launched("sum", count, 256, columns, (4 * count * columns, 4 * count)), H100)
 
 

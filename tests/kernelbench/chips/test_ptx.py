@@ -4,7 +4,7 @@ import pytest
 
 from kernelwright.kernelbench.chips.ptx.parsing import kernels
 from kernelwright.kernelbench.chips.ptx.pricing import Clock, Latencies
-from kernelwright.kernelbench.chips.ptx.tracing import Arguments, LaunchTrace, trace
+from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments, LaunchTrace, trace
 from kernelwright.kernelbench.chips.ptx.walking import Geometry, Walker
 from kernelwright.kernelbench.errors import Unavailable
 
@@ -55,7 +55,7 @@ ROUND = """
 def summed(count: int, stride: int = 4, step: int = 512, grid: int = 1) -> LaunchTrace:
     kernel = kernels(SUM.replace("STRIDE", str(stride)).replace("STEP", str(step)))["sum"]
     tensors = ((X, 1 << 30), (Y, 1 << 20))
-    return trace(kernel, (grid, 1, 1), Arguments((128, 1, 1), (X, Y, count, 0), tensors), LATENCIES)
+    return trace(kernel, (grid, 1, 1), LaunchArguments((128, 1, 1), (X, Y, count, 0), tensors), LATENCIES)
 
 
 def test_labels_of_debugging_information_begin_no_block() -> None:
@@ -102,7 +102,7 @@ def test_lanes_that_a_mask_keeps_from_an_access_ask_for_nothing() -> None:
     masked = masked.replace(
         "mov.u32 %r3, 0;", "mov.u32 %r3, 0; and.b32 %r5, %r2, 8; setp.eq.u32 %p2, %r5, 0;"
     )
-    given = Arguments((128, 1, 1), (X, Y, 1, 0), ((X, 1 << 30), (Y, 1 << 20)))
+    given = LaunchArguments((128, 1, 1), (X, Y, 1, 0), ((X, 1 << 30), (Y, 1 << 20)))
     [use, _] = trace(kernels(masked)["sum"], (1, 1, 1), given, LATENCIES).memory
     assert use.loaded == 4 * 2 * 32  # eight of sixteen numbers, twice: two of four sectors
 
@@ -116,7 +116,7 @@ def test_what_a_sector_holds_besides_is_found_in_the_cache() -> None:
 def test_a_load_of_what_was_loaded_before_comes_from_the_l2_cache() -> None:
     passes = SUM.replace("add.s64 %rd3, %rd3, STEP;", ROUND).replace("STRIDE", "4")
     tensors = ((X, 1 << 30), (Y, 1 << 20))
-    given = Arguments((128, 1, 1), (X, Y, 2048, 0), tensors)
+    given = LaunchArguments((128, 1, 1), (X, Y, 2048, 0), tensors)
     again = trace(kernels(passes)["sum"], (1, 1, 1), given, LATENCIES)
     assert again.memory[0].again == 8
     assert again.cycles < 0.6 * again.cycles_beyond
@@ -171,7 +171,7 @@ def test_copies_are_waited_for_by_group() -> None:
 def test_what_has_no_model_is_said(opcode: str) -> None:
     kernel = kernels(f".visible .entry f(.param .u64 f_param_0) {{ {opcode} [%r1], [%rd1]; ret; }}")["f"]
     with pytest.raises(Unavailable, match="is not modelled"):
-        trace(kernel, (1, 1, 1), Arguments((32, 1, 1), (X,), ()), LATENCIES)
+        trace(kernel, (1, 1, 1), LaunchArguments((32, 1, 1), (X,), ()), LATENCIES)
 
 
 @pytest.mark.parametrize(
