@@ -58,8 +58,9 @@ def test_instances_of_templates_are_built_for_chips(chip: str) -> None:
         nvrtc.version()
     except Unavailable as error:
         pytest.skip(str(error))
-    cubin, name = nvrtc.instance(for_nvrtc(device_code(SOURCE)), chip, "scale<float, BLOCK>")
+    found = nvrtc.code(for_nvrtc(device_code(SOURCE)), chip, kernels=("scale<float, BLOCK>",))
+    cubin, [name] = found.cubin, found.names
     [kernel] = sass.kernels(cubin)
     assert kernel.name == name and "scale" in name and kernel.registers > 0
     with pytest.raises(BuildError, match="undefined"):
-        nvrtc.instance(for_nvrtc(device_code(SOURCE)), chip, "scale<scalar_t, BLOCK>")
+        nvrtc.code(for_nvrtc(device_code(SOURCE)), chip, kernels=("scale<scalar_t, BLOCK>",))

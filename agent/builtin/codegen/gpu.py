@@ -11,8 +11,12 @@ from kernelwright.agent.builtin.codegen.backend import Function, Kernel, Languag
 from kernelwright.agent.builtin.codegen.host import device
 from kernelwright.agent.builtin.ir.program import Program
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.kernelbench.chips.cards import CARDS
 
 Numbers: TypeAlias = tuple[int, ...]
+# Blocks, or programs, that a launch has at least if its work allows: two for each multiprocessor of an H100.
+FILLING = 2 * CARDS["sm_90"].multiprocessors
+SECTOR = 8  # neighbouring columns that a block works on at least: floats of a sector of memory
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEm
 from kernelwright.agent.builtin.codegen.cuda.rows import CudaFlatEmitter, CudaRowEmitter
 from kernelwright.agent.builtin.codegen.cuda.tiles import CudaTileEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import RESERVED
-from kernelwright.agent.builtin.codegen.gpu import GpuLanguage, GridKernel
+from kernelwright.agent.builtin.codegen.gpu import FILLING, SECTOR, GpuLanguage, GridKernel
 from kernelwright.agent.builtin.ir.program import Attention, Program, Scan
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
@@ -22,7 +22,7 @@ from kernelwright.kernelbench.free_sizes.size import is_free
 _HELD = 64  # registers of a thread, of 255, that may hold elements of its row
 _WARP = 32  # threads of a warp, on all of NVIDIA's GPUs
 _BUSY = 1 << 17  # threads that keep a GPU busy: about half of an H100's 132 * 2048
-_MOST_DOWN = 32  # threads that share a column, at most
+_MOST_THREADS = 512  # of a block, by default
 
 
 class Cuda(GpuLanguage):
@@ -132,12 +132,14 @@ def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
     most = None if is_free(rows) else _power_of_two(rows)
     if planned.mode == "columns":
         scans = any(isinstance(s, Scan) for s in planned.region.statements)
-        down = 1 if scans else min(_power_of_two(-(-_BUSY // rows)), _power_of_two(length), _MOST_DOWN)
+        down = 1 if scans else min(_power_of_two(-(-_BUSY // rows)), _power_of_two(length))
         wide = min(most or 128, 32 if down > 1 else 128)
+        while not (scans or is_free(rows)) and wide > SECTOR and rows < FILLING * wide and down > wide // 2:
+            wide //= 2
         wide = int(ask("rows", str(wide), most))
         if scans:
             return max(wide, _WARP), max(wide, _WARP)
-        threads = _WARP * int(ask("warps", str(max(1, min(wide * down, 512) // _WARP))))
+        threads = _WARP * int(ask("warps", str(max(1, min(wide * down, _MOST_THREADS) // _WARP))))
     else:
         lanes = max(min(_power_of_two(length), _WARP), min(_power_of_two(-(-length // 4)), 512))
         wide = max(1, 128 // lanes)

@@ -30,11 +30,14 @@ from functools import cached_property
 
 from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
+from kernelwright.agent.builtin.codegen.gpu import FILLING
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
-from kernelwright.kernelbench.free_sizes.size import ceiling, divides
+from kernelwright.kernelbench.free_sizes.size import ceiling, divides, is_free
+
+_UNDER_WAY = 8  # loads that a thread has under way where few blocks have long rows
 
 
 class CudaFlatEmitter(CudaEmitter):
@@ -291,6 +294,8 @@ class CudaRowEmitter(CudaEmitter):
             conditions = [f"j < {self.columns}"]
         else:
             step = "j += LANES" if lanes > 1 else "++j"
+            if not is_free(self.blocks, self.own_elements) and self.blocks < FILLING < self.own_elements:
+                out.add(f"#pragma unroll {_UNDER_WAY}")
             out.open(f"for ({self.whole} j = {lane}; j < {self.columns}; {step})")
         conditions += self.clips()
         if self.predicated:

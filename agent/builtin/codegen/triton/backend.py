@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, linked
-from kernelwright.agent.builtin.codegen.gpu import GpuLanguage, GridKernel
+from kernelwright.agent.builtin.codegen.gpu import FILLING, SECTOR, GpuLanguage, GridKernel
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.codegen.triton.attention import attention_kernel
 from kernelwright.agent.builtin.codegen.triton.emit import TritonEmitter, TritonKnobs
@@ -31,6 +31,7 @@ _FUNCTIONS = Path(__file__).parent / "functions.py"
 _HELD = 1 << 14  # elements of a row up to which it is held in registers by default
 _LONGEST_HELD = 1 << 15  # elements of a row up to which the schedule may have it held
 _ELEMENTS = 2048  # elements of a tile by default
+_FEW_ELEMENTS = 1 << 13  # the same, where few programs have all the work
 _MOST_ELEMENTS = 1 << 16  # elements of a tile at most; Triton itself allows 2^20
 _A_WARP = 512  # elements of a tile for each warp
 
@@ -128,13 +129,22 @@ def _knobs(planned: Plan, emitter: type[TritonEmitter], ask: KnobReader) -> Trit
     passes = sum(stage.has_pass for stage in planned.stages)
     if not held and length <= _LONGEST_HELD and passes > 1 and planned.mode == "rows":
         held = ask("keep", "on" if length <= _HELD else "off") == "on"
-    block = length if held else min(int(ask("block", str(_least_block(planned)), length)), length)
+    few = _few(planned)
+    default = _FEW_ELEMENTS // few if few else _least_block(planned)
+    block = length if held else min(int(ask("block", str(default), length)), length)
     most = min(_least_power(planned.rows), _MOST_ELEMENTS // block)
-    rows = max(min(_ELEMENTS // block, most), 1)
+    rows = max(min(few or _ELEMENTS // block, most), 1)
     if most > 1 and not (steps and block > _ELEMENTS):
         rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))), most)), most)
     warps = max(1, min(rows * block // _A_WARP, 16))
     return TritonKnobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
+
+
+def _few(planned: Plan) -> int:
+    """Return the rows that a program has where tiles of the usual size would leave a GPU idle; else 0."""
+    least = SECTOR if planned.mode == "columns" else 1
+    usual = max(_ELEMENTS // _least_block(planned), least)
+    return 0 if is_free(planned.rows) or planned.rows >= FILLING * usual else least
 
 
 def _least_power(size: int) -> int:
