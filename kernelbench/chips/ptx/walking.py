@@ -5,6 +5,7 @@
     add.s64         %rd3, %rd1, %rd2;         0x7f0000000070, for the launch's argument is known
     ld.global.v4.f32 {%f1, ...}, [%rd3];      the access is recorded; what it loads is unknown
     setp.gt.f32     %p1, %f1, 0f00000000;     unknown
+    ld.global.u32   %r2, [%rd4];              an index, perhaps: a number that goes with the address
     @%p1 bra        $L2;                      taken: a branch by data skips forward, and ends a loop
 
 Integers and predicates are computed, as far as they depend on the launch alone. Each block of the kernel
@@ -66,6 +67,7 @@ class Walker:
             "permuted": _permuted,
             "lut": _lut,
             "extended": _extended,
+            "index": _index,
         }
         exec(writer.text, names)  # made here of numbers and operators alone
         self._run: list[Callable[[list[Register], Any], int]] = [
@@ -200,6 +202,8 @@ class _Writer:
             found = re.match(r"\[\s*([\w$]+)\s*(?:\+\s*0\s*)?\]", given[0])
             value, match = self._parameters.get(found[1]) if found else None, _TYPE.match(type_)
             return [str(value & (1 << int(match[1])) - 1)] if value is not None and match else None
+        if name == "ld" and is_global(this) and _TYPE.match(type_):
+            return self._loaded_index(given[0])
         if name == "setp" or (name in ("and", "or", "xor", "not", "mov", "selp") and type_ == "pred"):
             return self._predicate(this)
         if name == "cvta":
@@ -241,6 +245,14 @@ class _Writer:
         unknown = " or ".join(f"{name} is None" for name in names)
         mask = (1 << (2 * bits if wide else bits)) - 1
         return [*lines, f"None if {unknown} else ({text}) & {mask}"]
+
+    def _loaded_index(self, place: str) -> list[str] | None:
+        """Return a stand-in for a loaded integer: small, and the same wherever it is loaded from."""
+        match = _ADDRESS.match(place)
+        if match is None:
+            return None
+        base, offset = self._value(match["base"], 64), int(match["offset"] or "0", 0)
+        return [f"a = {base}", f"None if a is None else index(a + {offset})"]
 
     def _converted(self, words: Sequence[str], operand: str) -> list[str] | None:
         types = [_TYPE.match(word) for word in words[1:] if _TYPE.match(word)]
@@ -350,6 +362,11 @@ def _quotient(a: int, b: int) -> int:
     if not b:
         return -1
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _index(address: int) -> int:
+    """Return a number from 0 to 60, in no order of addresses."""
+    return (address * 2654435761 >> 13) % 61
 
 
 def _extended(a: int, begin: int, size: int) -> int:

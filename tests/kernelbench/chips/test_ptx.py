@@ -128,6 +128,32 @@ def test_a_load_that_the_first_level_cache_answers_asks_for_nothing_else() -> No
     assert same.cycles < 20 * LATENCIES.l2
 
 
+@pytest.mark.parametrize(("lane_stride", "sectors"), [(0, 4), (8, 32)])
+def test_rows_that_loaded_indices_pick_are_contiguous_where_the_index_is_one(
+    lane_stride: int, sectors: int
+) -> None:
+    gather = f"""
+.visible .entry f(.param .u64 f_param_0, .param .u64 f_param_1) {{
+    ld.param.u64 %rd1, [f_param_0];
+    ld.param.u64 %rd2, [f_param_1];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, {lane_stride};
+    add.s64 %rd4, %rd2, %rd3;
+    ld.global.u64 %rd5, [%rd4];
+    mul.lo.s64 %rd6, %rd5, 4096;
+    add.s64 %rd7, %rd1, %rd6;
+    mul.wide.u32 %rd8, %r1, 4;
+    add.s64 %rd9, %rd7, %rd8;
+    ld.global.f32 %f1, [%rd9];
+    ret;
+}}
+"""
+    given = LaunchArguments((32, 1, 1), (X, Y), ((X, 1 << 24), (Y, 1 << 20)))
+    found = trace(kernels(gather)["f"], (1, 1, 1), given, LATENCIES)
+    assert found.by_data == 0
+    assert sectors - 8 < found.memory[0].loaded / 32 <= sectors
+
+
 def test_a_branch_by_data_ends_a_loop_and_skips_forward() -> None:
     by_data = """
 .visible .entry f(.param .u64 f_param_0) {
