@@ -89,7 +89,8 @@ def run() -> None:
         "Measured: double-precision streams of [RRZE's gpu-benches](https://github.com/RRZE-HPC/gpu-benches) "
         "(gpu-stream/*.txt at 1038c5d), with one or two blocks at a time on each multiprocessor, so that "
         "occupancy goes from 2% to 100%; and two kernels of `tests/gpu/acceptance` on an H200 "
-        "([log](../gpu/acceptance-h200.log)). The model's free parameters were fitted to the A100 alone.",
+        "([log](../gpu/acceptance-h200.log)). The model's free parameters were fitted to the A100 "
+        "alone; that loads and stores together bend more was added with the other cards' numbers in sight.",
         "",
         "A factor is predicted time / measured time, or its inverse, whichever is above 1.",
         "",
