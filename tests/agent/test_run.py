@@ -93,7 +93,7 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
         ({"language": ("torch",)}, "choose cpp, triton or cuda"),
         ({"target": "cuda:0", "language": ("cpp",)}, "choose triton, cuda"),
         ({"search": "beam"}, "choose refine or exhaustive"),
-        ({"hold": ("fuse", "blocks")}, "blocks is no knob . the builtin coder's knobs are kernels, fuse"),
+        ({"hold": ("fuse", "lanes")}, "lanes is no knob . the builtin coder's knobs are kernels, fuse"),
     ],
 )
 def test_what_the_builtin_coder_cannot_do_is_one_line(options: dict[str, Any], fix: str) -> None:
