@@ -36,9 +36,13 @@ def function_of(name: str) -> Callable[..., Any]:
 
 
 def hash_of(name: str) -> str:
-    """Return the sha256 of the file that defines a function, so that a resumed training has the same one."""
-    module = sys.modules.get(function_of(name).__module__)
-    source = getattr(module, "__file__", None)
+    """Return the sha256 of the file of a function, so that a resumed training has the same one.
+
+    Raises UsageError if there is no such function.
+    """
+    function_of(name)
+    module, _, _ = name.rpartition(":")
+    source = module if module.endswith(".py") else getattr(sys.modules[module], "__file__", None)
     return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
 
 

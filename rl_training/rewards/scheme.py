@@ -24,7 +24,7 @@ from pydantic import Field, NonNegativeFloat, ValidationError, field_validator
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Record
-from kernelwright.rl_training.functions import is_function
+from kernelwright.rl_training.functions import hash_of, is_function
 from kernelwright.rl_training.outcome import DECOY_SHARE
 from kernelwright.rl_training.rewards.returns import discounted
 from kernelwright.rl_training.rewards.reward_input import RewardInput
@@ -109,7 +109,7 @@ def scheme_of(name: str) -> Scheme:
     if name in SCHEMES:
         return SCHEMES[name]
     if is_function(name):
-        return Scheme(terms=(Custom(function=name),))
+        return _as_it_is(Scheme(terms=(Custom(function=name),)))
     path = Path(name)
     if path.suffix not in (".toml", ".json"):
         raise UsageError(
@@ -119,7 +119,7 @@ def scheme_of(name: str) -> Scheme:
     try:
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        return Scheme.model_validate(content)
+        return _as_it_is(Scheme.model_validate(content))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", f"use a file, or one of {', '.join(SCHEMES)}") from None
     except ValidationError as error:
@@ -128,3 +128,12 @@ def scheme_of(name: str) -> Scheme:
         raise UsageError(f"{path}: {where}: {first['msg']}", "see docs/training.md for the terms") from None
     except ValueError as error:  # no TOML, no JSON, no UTF-8
         raise UsageError(f"{path} cannot be read: {error}", "see docs/training.md for an example") from None
+
+
+def _as_it_is(scheme: Scheme) -> Scheme:
+    """Record the files of custom terms: a resumed training is to have the same functions."""
+    terms = tuple(
+        term.model_copy(update={"sha256": hash_of(term.function)}) if isinstance(term, Custom) else term
+        for term in scheme.terms
+    )
+    return scheme.model_copy(update={"terms": terms})

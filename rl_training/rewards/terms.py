@@ -13,13 +13,12 @@
 """
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat
 
 from kernelwright.kernelbench.records import Record
-from kernelwright.rl_training.functions import function_of, hash_of
+from kernelwright.rl_training.functions import function_of
 from kernelwright.rl_training.outcome import Baseline
 from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.trajectory import RewardTerm
@@ -117,19 +116,13 @@ class Progress(_Term):
 class Custom(_Term):
     """Term of the user's: a function of a `RewardInput` that returns a number, or a `RewardTerm`.
 
-    It is called for wrong candidates, too: `seen.right` says which those are.
+    It is called for wrong candidates, too: `seen.right` says which those are. Who reads terms from a file or
+    a request that is not the user's own refuses this one: it runs what it names.
     """
 
     term: Literal["custom"] = "custom"
     function: str  # "my.py:reward", or "package.module:reward"
     sha256: str = ""  # of the file that defines it
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_it_is(cls, given: Any) -> Any:
-        """Record the file's content: a resumed training is to have the same function."""
-        named = isinstance(given, Mapping) and isinstance(given.get("function"), str)
-        return {"sha256": hash_of(given["function"]), **given} if named else given
 
     def __call__(self, seen: RewardInput) -> RewardTerm:
         found = function_of(self.function)(seen)

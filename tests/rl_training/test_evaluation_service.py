@@ -237,6 +237,11 @@ def test_a_text_or_a_size_of_one_s_own(api: TestClient) -> None:
         ({"source": "x", "scheme": "nonsense"}, "unknown reward scheme 'nonsense'"),
         ({"source": "x", "scheme": "/etc/passwd"}, "unknown reward scheme"),
         ({"source": "x", "scheme": {"terms": []}}, "invalid scheme"),
+        # It would run what is on the server, be it there by accident or put there.
+        (
+            {"source": "x", "scheme": {"terms": [{"term": "custom", "function": "nowhere.py:f"}]}},
+            "a request names no function",
+        ),
         ({"source": "x", "baselines": ["eager"]}, "a scheme says itself what is timed"),
         ({"source": "x", "effort": "endless"}, "effort"),
         ({"source": "x", "kay": "v"}, "kay"),

@@ -31,6 +31,7 @@ from kernelwright.rl_training.environment.grader import Grader, Pool
 from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.remeasure import BestSoFar
 from kernelwright.rl_training.rewards.scheme import SCHEMES, Scheme
+from kernelwright.rl_training.rewards.terms import Custom
 from kernelwright.rl_training.serving.evaluator.tasks import TaskCatalogue
 
 _AUTHOR = "request"
@@ -232,13 +233,19 @@ def scheme_asked(asked: str | dict[str, JsonValue] | None) -> Scheme | None:
             )
         return SCHEMES[asked]
     try:
-        return Scheme.model_validate(asked)
+        scheme = Scheme.model_validate(asked)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "it"
         raise UsageError(
             f"invalid scheme: {where}: {first['msg']}", "see docs/training.md for the terms"
         ) from None
+    if any(isinstance(term, Custom) for term in scheme.terms):  # it would run what the request names
+        raise UsageError(
+            "invalid scheme: a request names no function to run here",
+            "compute that term from the result, where it is asked for",
+        )
+    return scheme
 
 
 def _candidate(request: EvaluationRequest) -> tuple[Candidate, str]:
