@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.display.progress import RunProgress, log, opening_line, reported
 from kernelwright.agent.llm.model import EndpointUnusable
 from kernelwright.agent.llm.session import ModelSession
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.replay import replay
 from kernelwright.agent.run import Run

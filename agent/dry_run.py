@@ -15,13 +15,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.agent.llm.endpoint.prices import Prices
 from kernelwright.agent.llm.model import Message, Usage, estimated_tokens
 from kernelwright.agent.llm.prompting import agent_messages
 from kernelwright.agent.llm.session import Roles
 from kernelwright.agent.llm.situation import Situation
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.search import Agent
 from kernelwright.kernelbench.errors import TaskError, UsageError
 from kernelwright.kernelbench.evaluator import EvaluationPool, LocalEvaluator

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kernelwright.agent.cli import execute
-from kernelwright.agent.config import RunConfig, RunOutputOptions, TaskOptions
+from kernelwright.agent.options.run import RunConfig, RunOutputOptions, TaskOptions
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.options import command
 from kernelwright.results.dropin.cli import ExportConfig, chosen_kernels, write_package

@@ -9,9 +9,9 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from kernelwright.agent.config import BudgetOptions, ExecutionOptions, RunConfig
 from kernelwright.agent.display.progress import log, reported
 from kernelwright.agent.llm.session import ModelSession
+from kernelwright.agent.options.run import BudgetOptions, ExecutionOptions, RunConfig
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.run import Run
 from kernelwright.agent.spending.budget import BudgetSpent

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from kernelwright.agent.command.loop import CommandLoop
-from kernelwright.agent.config import MODEL_TASKS, RunConfig
 from kernelwright.agent.conversation_loop import ConversationLoop
 from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.display.status import RunStatus, activities, seconds_left
@@ -28,6 +27,7 @@ from kernelwright.agent.llm.remaining import Remaining
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import interrupted
 from kernelwright.agent.loop import SEARCHED, TaskLoop
+from kernelwright.agent.options.run import MODEL_TASKS, RunConfig
 from kernelwright.agent.parts.parts import TaskParts
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from kernelwright.agent.cli import execute
-from kernelwright.agent.config import RunConfig
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.candidates import candidate_from_file, language_of
 from kernelwright.kernelbench.cli import check_protocol, one_task, with_or_without_gpu

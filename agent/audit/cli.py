@@ -16,7 +16,7 @@ from kernelwright.agent.audit.audit import Audit, grades
 from kernelwright.agent.audit.plan import AuditPlan, TaskFinder
 from kernelwright.agent.audit.report import NOTE, markdown, table
 from kernelwright.agent.display.progress import log
-from kernelwright.agent.evaluation_options import EvaluationOptions
+from kernelwright.agent.options.evaluation import EvaluationOptions
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.cli import AnyTargets, Baselines, CompileLimit, EffortName, KernelbenchDir
 from kernelwright.kernelbench.errors import StorageError, UsageError

@@ -18,8 +18,8 @@ from kernelwright.agent.command import confinement
 from kernelwright.agent.command.attempts import EndedAttempt, TaskAttempts, last_line
 from kernelwright.agent.command.confinement import Confinement
 from kernelwright.agent.command.tools import AttemptTools
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.loop import TaskLoop
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt, searched
 from kernelwright.agent.recorder import Stopped

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.numbered_files import best_number, is_right
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt, Recorder
 from kernelwright.agent.search.agent import was_measured

@@ -18,8 +18,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from kernelwright.agent.config import RunConfig, Shown
 from kernelwright.agent.display.status import RunStatus
+from kernelwright.agent.options.run import RunConfig, Shown
 from kernelwright.results.outputs import write_outputs
 from kernelwright.results.report.closing import closing_lines
 from kernelwright.results.report.contents import RunReport

@@ -14,14 +14,14 @@ import typer
 from pydantic import Field
 from rich.console import Console
 
-from kernelwright.agent.config import (
+from kernelwright.agent.options.evaluation import EvaluationOptions
+from kernelwright.agent.options.run import (
     BudgetOptions,
     EvaluationBudget,
     ModelOptions,
     RunConfig,
     TaskOptions,
 )
-from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.records import FileProfile, FileResult
 from kernelwright.agent.tool.run import ExternalRun, prepared, recorded_history

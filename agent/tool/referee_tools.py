@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.prompting import essence, notes, sizes_note
 from kernelwright.agent.llm.session import languages_for
 from kernelwright.agent.llm.situation import Situation, operators_table, tried_table
@@ -23,6 +22,7 @@ from kernelwright.agent.numbered_files import (
     profiled_closely,
     told,
 )
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt, Recorder, searched

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.numbered_files import (
     is_right,
     known_number,
 )
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt, NoCandidate, NoSeed

@@ -10,14 +10,14 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.agent.config import (
+from kernelwright.agent.options.evaluation import EvaluationOptions
+from kernelwright.agent.options.run import (
     BudgetOptions,
     ExecutionOptions,
     ModelOptions,
     RunConfig,
     TunerOptions,
 )
-from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.optimize import (

@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from kernelwright.agent.cli import execute
-from kernelwright.agent.config import RunConfig, RunOutputOptions, TaskOptions
+from kernelwright.agent.options.run import RunConfig, RunOutputOptions, TaskOptions
 from kernelwright.agent.whole_model.comparison import (
     WORKER_PAIRS,
     StepBlocks,

@@ -22,11 +22,11 @@ import typer
 
 from benchmarks.agent.stand_ins import EVALUATION_S, PRICE, TARGET, Nature, StandInModel, StandInPool
 from benchmarks.publishing import STATIC, log, table
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.endpoint.prices import Prices
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.llm.stored import StoredModel
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.run import Run, TurnOutcome
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.options import build

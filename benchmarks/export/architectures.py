@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.publishing import log, made_by, table
-from kernelwright.agent.config import RunConfig
-from kernelwright.agent.evaluation_options import EvaluationOptions
+from kernelwright.agent.options.evaluation import EvaluationOptions
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.optimize import RUN, ModelOptimization

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.config import RunConfig
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.options import build, options, read_file
 from kernelwright.results.store.database import RunDatabase

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.loop import TaskLoop
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.recorder import Stopped
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.errors import StorageError, UsageError

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.display.progress import ShownProgress, opening_line
 from kernelwright.agent.display.status import RunStatus, activities, seconds_left
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.kernelbench.options import build
 
 NOW = activities(

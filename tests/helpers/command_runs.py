@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.display.progress import RunProgress
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.options import build
 from tests.helpers.conversing import TASK, Pool, file, opened

@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.evaluator import Measurement, TimingLock
 from kernelwright.kernelbench.options import build

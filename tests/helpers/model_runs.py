@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.display.status import RunStatus
 from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.options import build

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kernelwright.agent.config import RunConfig
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.tool.run import ExternalRun
 from kernelwright.kernelbench.options import build
 from kernelwright.results.store.database import NoRunError, RunDatabase

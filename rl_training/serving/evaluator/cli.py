@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from kernelwright.agent.evaluation_options import EvaluationOptions
+from kernelwright.agent.options.evaluation import EvaluationOptions
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     AnyTargets,

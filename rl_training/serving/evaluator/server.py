@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvicorn
 
-from kernelwright.agent.evaluation_options import EvaluationOptions
+from kernelwright.agent.options.evaluation import EvaluationOptions
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task

@@ -14,7 +14,7 @@ from rich.console import Console
 from kernelwright.agent.audit.audit import Audit, grades
 from kernelwright.agent.audit.plan import AuditPlan
 from kernelwright.agent.audit.report import markdown, table
-from kernelwright.agent.config import RunConfig
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.results.archives.kernelbench_runs import samples, write
 from kernelwright.results.archives.reading import read_archive

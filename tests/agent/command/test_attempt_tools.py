@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kernelwright.agent.command.tools import AttemptTools
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.display.progress import RunProgress
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.recorder import DatabaseRecorder
 from kernelwright.agent.spending.budget import BudgetSpent, Evaluations
 from kernelwright.kernelbench.options import build

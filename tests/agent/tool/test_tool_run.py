@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.config import RunConfig
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.spending.budget import BudgetSpent
 from kernelwright.agent.tool.run import prepared, recorded_history
 from kernelwright.kernelbench.errors import StorageError, UsageError

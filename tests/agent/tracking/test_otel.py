@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.tracking import tracker
 from kernelwright.agent.tracking.otel import CAPTURE
 from kernelwright.agent.tracking.tracker import TrackedDatabase, tracking

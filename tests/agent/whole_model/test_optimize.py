@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.config import RunConfig
+from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.whole_model.comparison import StepEndedError
 from kernelwright.agent.whole_model.model_name import ModelName
 from kernelwright.agent.whole_model.optimize import ModelOptimization, read

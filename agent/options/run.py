@@ -10,11 +10,11 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from kernelwright.agent.command.options import CommandOptions
-from kernelwright.agent.config_of_old_runs import upgraded
-from kernelwright.agent.evaluation_options import EvaluationOptions
 from kernelwright.agent.llm.endpoint.prices import Price, Prices, read_prices
 from kernelwright.agent.llm.model import Endpoint, Sampling
 from kernelwright.agent.llm.session import Roles, Terms, languages_for
+from kernelwright.agent.options.evaluation import EvaluationOptions
+from kernelwright.agent.options.old_runs import upgraded
 from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.seeds import read_seed
 from kernelwright.agent.spending.budget import SpendingLimits
