@@ -1,11 +1,33 @@
 """Tests stand alone: what several of them need lies in tests/helpers."""
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "tests").rglob("*.py"))
+KEPT = {
+    ".ci",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
+    "agent",
+    "benchmarks",
+    "docs",
+    "kernelbench",
+    "kernelwright",
+    "profiling",
+    "results",
+    "rl_training",
+    "tests",
+}
 TESTS = [path for path in FILES if path.name.startswith(("test_", "conftest"))]
 
 
@@ -29,6 +51,15 @@ def imported(path: Path) -> Iterator[str]:
                 within = package[: len(package) - level + 1] if level else ()
                 base = ".".join([*within, *filter(None, [module])])
                 yield from (f"{base}.{alias.name}" for alias in names)
+
+
+def test_nothing_lies_about() -> None:
+    """What a task or a command writes where it is run belongs nowhere; a checkout may have no history."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("no git checkout")
+    found = {line.partition("/")[0] for line in listed.stdout.splitlines()}
+    assert found <= KEPT, f"{sorted(found - KEPT)}: remove it, or name it here"
 
 
 def test_helpers_hold_no_tests() -> None:

@@ -88,7 +88,7 @@ class EvaluationClient:
                 found = self._state_of(last := found.id)
                 self._open.discard(last)
             if found is not None:
-                return found  # else the server has lost its database, and is asked anew
+                return found  # else the server has lost its database, and is asked again
 
     def work(self, task: Task) -> Work:
         """Return what a call of a task's reference must move and compute. Raises TaskError."""

@@ -14,7 +14,7 @@ from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.several_devices import SeveralDevices
 from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Target, Task, Work
 from kernelwright.kernelbench.remote.client import AWAY_S, EvaluationClient, ServerAwayError
-from kernelwright.kernelbench.remote.machines import BEGIN_ANEW, difference
+from kernelwright.kernelbench.remote.machines import BEGIN_ANOTHER, difference
 from kernelwright.kernelbench.remote.wire import (
     EvaluationRequest,
     EvaluationResult,
@@ -99,7 +99,7 @@ class RemoteEvaluator(LocalEvaluator):
         if found.evaluation is None:
             raise InfrastructureError(f"{self.name}: {found.reason or found.state}", "see the server's log")
         if differs := difference(found.target, self.target):
-            raise InfrastructureError(f"{self.name} is another machine than before: {differs}", BEGIN_ANEW)
+            raise InfrastructureError(f"{self.name} is another machine than before: {differs}", BEGIN_ANOTHER)
         return found.evaluation
 
     def at_one_size(self, task: Task, candidate: Candidate, measurement: Measurement) -> Evaluation:
@@ -170,7 +170,7 @@ def connect(
     servers = reachable(urls, token, effort=effort, away_s=away_s, say=say)
     if recorded is not None and (differs := difference(servers[0].info.target, recorded)):
         raise UsageError(
-            f"{servers[0].client.url} is not what this run was measured on: {differs}", BEGIN_ANEW
+            f"{servers[0].client.url} is not what this run was measured on: {differs}", BEGIN_ANOTHER
         )
     try:
         local = Referee.start(cache=cache)

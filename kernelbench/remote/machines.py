@@ -4,7 +4,7 @@ from typing import Protocol
 
 from kernelwright.kernelbench.records import Fingerprint
 
-BEGIN_ANEW = "begin another run: results of two machines cannot be compared"
+BEGIN_ANOTHER = "begin another run: results of two machines cannot be compared"
 _GIB = 1 << 30
 
 

@@ -86,7 +86,7 @@ def test_the_best_of_one_is_rloo() -> None:
 
 
 def test_max_at_k_ascends_the_expected_best_of_k() -> None:
-    """Of a policy of three replies; its gradient by the estimator is that of the expectation itself."""
+    """Enumerate a policy of three replies: the estimator's gradient is that of the expectation itself."""
     worth, k, size = torch.tensor([0.0, 1.0, 3.0]), 2, 3
     logits = torch.tensor([0.5, 0.2, -0.4], requires_grad=True)
     chances = logits.softmax(0)
@@ -94,7 +94,7 @@ def test_max_at_k_ascends_the_expected_best_of_k() -> None:
     (wanted,) = torch.autograd.grad(best, logits, retain_graph=True)
     found = torch.zeros(3)
     for replies in itertools.product(range(3), repeat=size):
-        chance = math.prod(float(chances[reply]) for reply in replies)
+        chance = math.prod(chances.tolist()[reply] for reply in replies)
         made = advantages(group(*(float(worth[reply]) for reply in replies)), "max_at_k", k)
         for reply, advantage in zip(replies, made, strict=True):
             (step,) = torch.autograd.grad(chances.log()[reply], logits, retain_graph=True)

@@ -65,7 +65,7 @@ def require_right(found: dict[int, EvaluationResult], count: int) -> Counter[str
 
 
 def counted(url: str) -> Counter[str]:
-    """What the server says has ended."""
+    """Counts of ended requests, as the server tells them."""
     lines = httpx2.get(f"{url}/metrics").text.splitlines()
     totals = [line for line in lines if line.startswith("kernelwright_evaluations_total{")]
     return Counter(

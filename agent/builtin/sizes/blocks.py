@@ -47,7 +47,7 @@ def compiled(
         try:
             return _in_blocks(divided, graph, source, schedule, language, watch)
         except (Untraceable, NothingToFuse):
-            pass
+            pass  # whole, then: its steps cannot be taken apart
     if isinstance(graph, FreeGraph):
         found = compile_free(graph, source, schedule, language, watch)
     else:

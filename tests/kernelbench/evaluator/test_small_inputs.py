@@ -1,4 +1,4 @@
-"""On small inputs another epsilon shows, and what is as exact as at the task's own size is right."""
+"""Small inputs: they show another epsilon, and accept what is as exact as at the task's own size."""
 
 import secrets
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def test_what_is_as_exact_as_at_the_usual_size_is_right(name: str) -> None:
 
 
 def test_one_of_several_inputs_may_be_small() -> None:
-    """Of the product of two small ones nothing would be seen."""
+    """A product of two small inputs would be too small to show anything."""
     kinds = set()
     for seed in range(20):
         inputs = [torch.ones(4, 4), torch.ones(4, dtype=torch.float16), torch.arange(4)]
