@@ -29,6 +29,7 @@ from kernelwright.agent.builtin.passes.cse import cse
 from kernelwright.agent.builtin.passes.dead_code import dead_code
 from kernelwright.agent.builtin.passes.match_attention import with_fused_attention
 from kernelwright.agent.builtin.passes.permute_producers import permute_producers
+from kernelwright.agent.builtin.passes.repeated import repeated
 from kernelwright.agent.builtin.passes.reroll import reroll
 from kernelwright.agent.builtin.passes.short_rows import short_rows
 from kernelwright.agent.builtin.passes.split_values import split_values
@@ -43,6 +44,8 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     concat,  # concatenations are computed in place
     split_values,  # again: their pieces may be parts of values
     dead_code,  # what nobody reads is not computed
+    repeated,  # cheap values that are read again and again are computed there
+    cse,  # again: pieces, and readers, may ask for the same
     permute_producers,  # producers write in their reader's order of axes
     short_rows,  # neighbouring short rows in one vector
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
+from textwrap import wrap
 
 from kernelwright.agent.builtin.ir.graph import Arg, DType, Graph, Input, Meta, Node, Ref
 from kernelwright.agent.builtin.ir.program import (
@@ -51,7 +52,7 @@ class Dump:
             parts += [
                 f"== {step}",
                 form,
-                *([f"-- unchanged by {', '.join(dict.fromkeys(idle))}"] if idle else []),
+                *(wrap(f"-- unchanged by {', '.join(dict.fromkeys(idle))}", 100) if idle else ()),
                 "",
             ]
         return "\n".join(parts)
@@ -110,6 +111,10 @@ def _argument(arg: Arg) -> str:
     return f"[{', '.join(map(_argument, arg))}]" if isinstance(arg, tuple) else repr(arg)
 
 
+def _setting(value: object) -> str:
+    return value.dtype if isinstance(value, DType) else repr(value)
+
+
 def _meta(meta: Meta) -> str:
     strides = "" if meta.contiguous else f" strides {list(meta.strides)}"
     return f"{meta.dtype}{list(meta.shape)}{strides}"
@@ -140,7 +145,7 @@ def _statement(statement: Statement) -> str:
         case Library():
             return said + f"torch: {_call(statement.node)} : {', '.join(map(_meta, statement.node.outputs))}"
         case Compute():
-            settings = "".join(f", {key}={value!r}" for key, value in statement.settings.items())
+            settings = "".join(f", {key}={_setting(value)}" for key, value in statement.settings.items())
             said += f"{statement.op}({read(*statement.operands)}{settings})"
             if statement.compute_dtype != statement.dtype:
                 said += f" in {statement.compute_dtype}"

@@ -167,6 +167,8 @@ POINTWISE: dict[str, Pointwise] = {
     "div": _binary(X0 / X1),
     "pow": Pointwise(("self", "exponent"), _power, 1, cost=4),
     "pow_tensor": _binary(call("pow", X0, X1), cost=30),
+    "ldexp": _binary(call("times_power_of_two", X0, X(1, "int32")), cost=4),
+    "exp2_of_integer": _unary(Call("exp2_of_integer", (X(0, "int32"),), overloaded=False), 4),
     "maximum": _binary(call("maximum", X0, X1)),
     "minimum": _binary(call("minimum", X0, X1)),
     "clamp": Pointwise(("self", "min", "max"), _clamp, 1),

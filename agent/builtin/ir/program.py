@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal, TypeAlias, TypeVar
 
 from kernelwright.agent.builtin.ir.expression import Expression, Position, walk
@@ -81,6 +82,25 @@ class View:
             size == 1 or stride == expected
             for size, stride, expected in zip(self.shape, self.strides, contiguous(self.shape), strict=True)
         )
+
+    def split(self, shape: tuple[int, ...]) -> View:
+        """Return the view at a shape that `refined` gives for its own: axes are split, or are of one element.
+
+        The view has no clips.
+        """
+        if shape == self.shape:
+            return self
+        strides: list[int] = []
+        dims = [(size, stride) for size, stride in zip(self.shape, self.strides, strict=True) if size != 1]
+        for size in reversed(shape):
+            if size == 1:
+                strides.append(0)
+                continue
+            length, stride = dims.pop()
+            strides.append(stride)
+            if length != size:
+                dims.append((length // size, stride * size))
+        return replace(self, shape=shape, strides=tuple(reversed(strides)))
 
 
 @dataclass(frozen=True)
@@ -276,6 +296,30 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def refined(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the coarsest shape whose axes make up those of two shapes of as many elements.
+
+    None where an axis of one crosses the end of one of the other's.
+
+    >>> refined((1024, 2048, 2), (1024, 128, 32))
+    (1024, 128, 16, 2)
+    >>> refined((4, 6), (6, 4)) is None
+    True
+    """
+    if shape == other:
+        return shape
+    ends = {1}
+    for each in (shape, other):
+        step = 1
+        for size in reversed(each):
+            step *= size
+            ends.add(step)
+    steps = sorted(ends)
+    if any(high % low for low, high in pairwise(steps)):
+        return None
+    return tuple(high // low for low, high in reversed(list(pairwise(steps))))
 
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:

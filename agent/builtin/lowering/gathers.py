@@ -1,6 +1,8 @@
 """Lowering of lookups: embeddings, selections and gathers, which read a table where an index says.
 
 The index is looked through before, by torch, so that a kernel need not ask whether there is such an element.
+Where an index is computed such that all that it names exists, nothing is looked through, and one kernel
+computes the index and reads the table.
 """
 
 from dataclasses import replace
@@ -9,6 +11,7 @@ from kernelwright.agent.builtin.ir.graph import Meta, Node, Ref
 from kernelwright.agent.builtin.ir.ops import SUPPORTED_DTYPES
 from kernelwright.agent.builtin.ir.program import Compute, Library, View, contiguous, vectorisable
 from kernelwright.agent.builtin.ir.text import SMALL_FLOATS
+from kernelwright.agent.builtin.lowering.ranges import range_of
 from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
 
 
@@ -94,10 +97,16 @@ class LookupLowering(ReductionLowering):
         return view
 
     def indices(self, arg: object, size: int, negative: bool) -> View | None:
-        """Return indices that a library call has checked against `size`, or None if there are none."""
+        """Return indices that are known to lie within `size`, or that a library call has checked against it.
+
+        None if there are none.
+        """
         meta = self.graph.metas().get(arg.ref) if isinstance(arg, Ref) else None
         if not isinstance(arg, Ref) or meta is None or meta.dtype not in ("int64", "int32"):
             return None
+        known, view = range_of(self.program.views.get(arg.ref), self.program), self.readable(arg.ref)
+        if known is not None and known[0] >= 0 and known[1] < size and isinstance(view, View):
+            return view
         key = ("indices", self.alias_of(arg.ref), size, negative)
         if key not in self.seen:
             name = self.seen[key] = self.fresh(f"{arg.ref}_indices")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -151,6 +151,34 @@ class _NodeLowering(
             self.program.views[node.name], self.program.view_nodes[node.name] = same, node
             return True
         return self.compute(node.name, name, read, rest, node.meta.shape, node.meta.dtype)
+
+    def on_ldexp(self, node: Node) -> bool:
+        settings = self.settings(node)
+        x, exponent = (self.operand(settings[each]) for each in ("self", "other"))  # type: ignore[arg-type]
+        if x is None or not self.is_exponent(exponent) or node.meta.dtype != "float32":
+            return False
+        return self.compute(node.name, "ldexp", (x, exponent), {}, node.meta.shape, node.meta.dtype)
+
+    def on_pow(self, node: Node) -> bool:
+        if node.op != "aten.pow.Scalar" or node.meta.dtype != "float32":
+            return False
+        settings = self.settings(node)
+        exponent = self.operand(settings["exponent"])  # type: ignore[arg-type]
+        return settings["self"] == 2 and self.power_of_two(node.name, exponent)
+
+    def on_exp2(self, node: Node) -> bool:
+        return self.power_of_two(node.name, self.operand(self.settings(node)["self"]))  # type: ignore[arg-type]
+
+    def power_of_two(self, name: str, exponent: Operand | None) -> bool:
+        """Compute a power of two in float32, if the exponent is an integer of at most 32 bits."""
+        if not self.is_exponent(exponent):
+            return False
+        return self.compute(name, "exp2_of_integer", (exponent,), {}, exponent.shape, "float32")
+
+    def is_exponent(self, operand: Operand | None) -> TypeGuard[View]:
+        """Return True if an operand is a tensor of integers of at most 32 bits."""
+        dtypes = ("int32", "int16", "int8", "uint8")
+        return isinstance(operand, View) and self.program.dtypes[operand.base] in dtypes
 
     def is_made_here(self, view: View, node: Node) -> bool:
         """Return True if a value may stand for a node's: the caller gets no tensor that it has already."""

@@ -16,8 +16,11 @@ Only %mul reads %cat, so each piece is doubled by itself and %cat never exists:
     %mul = joined from %mul_0, %mul_1
 
 One kernel over 512 × 64 computes all four and writes %mul_0 and %mul_1 into rows of 128, the latter from
-element 64 of each row on.
+element 64 of each row on. Pieces of one element, as of torch.stack([x & 15, x >> 4], -1), are written with
+gaps between them: elements 0, 2, 4 and so on, and those between.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -35,6 +38,8 @@ from kernelwright.agent.builtin.ir.program import (
     View,
     contiguous,
     contiguous_axis,
+    near,
+    refined,
     turned,
     vectorisable,
 )
@@ -48,11 +53,34 @@ _LEAST_RUN = 16  # contiguous elements of a piece: one AVX-512 vector of floats
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Pieces of a value along `dim`: views, and numbers that fill one."""
+    """Pieces of a value of `shape` along `dim`: views, and numbers that fill one."""
 
+    shape: tuple[int, ...]
     dim: int
     operands: tuple[Operand, ...]
     sizes: tuple[int, ...]
+
+    @property
+    def step(self) -> int:
+        """Elements of the whole from one element along `dim` to the next."""
+        return math.prod(self.shape[self.dim + 1 :])
+
+    @property
+    def long(self) -> bool:
+        """True if a vector loop can go through what lies together of each piece."""
+        return all(size * self.step >= _LEAST_RUN for size in self.sizes)
+
+    def alike(self, other: _Pieces) -> bool:
+        """Return True if the other value is in the same pieces, of whatever shape it is."""
+        return (self.step, self.sizes) == (other.step, other.sizes)
+
+    def axis(self, shape: Sequence[int]) -> int | None:
+        """Return the axis of a finer shape along which the pieces lie; None if there is no such axis."""
+        length = self.shape[self.dim]
+        return next(
+            (a for a, size in enumerate(shape) if size == length and math.prod(shape[a + 1 :]) == self.step),
+            None,
+        )
 
     @property
     def views(self) -> tuple[View, ...]:
@@ -108,6 +136,7 @@ class _Joining:
         self.computed.pop(statement.name, None)
         made: list[View] = []
         parts: list[Compute] = []
+        whole, dim = self.cut(statement, like) or (like.shape, like.dim)
         for number, (start, size) in enumerate(zip(like.starts, like.sizes, strict=True)):
             read: list[Operand] = []
             for o in statement.operands:
@@ -115,16 +144,28 @@ class _Joining:
                     producer = self.computed.get(o.base)
                     if producer is not None and self.feeds(producer, statement, o, like):
                         self.apart[o.base] = self.in_pieces(producer, like)
-                    whole = o.base in self.apart
-                    o = self.apart[o.base].operands[number] if whole else _narrow(o, like.dim, start, size)
+                    if o.base in self.apart:
+                        o = self.apart[o.base].operands[number]
+                        o = o.split(_with(whole, dim, size)) if isinstance(o, View) else o
+                    else:
+                        o = _narrow(o.split(whole), dim, start, size)
                 read.append(o)
-            shape = _with(statement.shape, like.dim, size)
+            shape = _with(whole, dim, size)
             name = self.program.fresh(f"{statement.name}_{number}")
             self.program.define(name, shape, statement.dtype)
             parts.append(replace(statement, name=name, operands=tuple(read), shape=shape))
             made.append(View(name, shape, contiguous(shape)))
         self.found += parts
-        return _Pieces(like.dim, tuple(made), like.sizes)
+        return _Pieces(whole, dim, tuple(made), like.sizes)
+
+    def cut(self, statement: Compute, like: _Pieces) -> tuple[tuple[int, ...], int] | None:
+        """Return a shape of the statement in which such pieces lie along one axis, and the axis."""
+        shape: tuple[int, ...] | None = statement.shape
+        read = (o for o in statement.operands if isinstance(o, View))
+        for pieces in (like, *(self.apart[o.base] for o in read if o.base in self.apart)):
+            shape = refined(shape, pieces.shape) if shape is not None else None
+        axis = like.axis(shape) if shape is not None else None
+        return None if shape is None or axis is None else (shape, axis)
 
     def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
         """Return True if this statement alone reads the producer's value, by element, in such pieces."""
@@ -132,15 +173,20 @@ class _Joining:
             return False
         if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
             return False
-        whole = view.linear and view.shape == producer.shape
+        whole = view.linear and view.numel == math.prod(producer.shape)
         return whole and not producer.by_place and self.fits(producer, like)
 
     def fits(self, statement: Compute, like: _Pieces) -> bool:
         """Return True if the operands of a statement can be read in such pieces."""
         read = [o for o in statement.operands if isinstance(o, View)]
         others = (self.apart[o.base] for o in read if o.base in self.apart)
-        alike = all((other.dim, other.sizes) == (like.dim, like.sizes) for other in others)
-        return alike and not any(o.clips for o in read)
+        cut = self.cut(statement, like)
+        if cut is None or not all(like.alike(other) for other in others) or any(o.clips for o in read):
+            return False
+        shape, dim = cut
+        return like.long or all(
+            vectorisable(_narrow(o.split(shape), dim, 0, 1)) for o in read if vectorisable(o)
+        )
 
     def only_in_pieces(self, name: str, pieces: _Pieces) -> bool:
         """Return True if all readers of a value can run on each of its pieces."""
@@ -152,11 +198,10 @@ class _Joining:
         return all(self.can_be_split(reader, whole, pieces) for reader in self.uses.readers(name))
 
     def can_be_split(self, reader: Statement, whole: View, pieces: _Pieces) -> bool:
-        if not isinstance(reader, Compute) or reader.by_place or reader.shape != whole.shape:
+        if not isinstance(reader, Compute) or reader.by_place:
             return False
-        if any(isinstance(o, View) and o.base == whole.base and o != whole for o in reader.operands):
-            return False
-        return self.fits(reader, pieces)
+        mine = (o for o in reader.operands if isinstance(o, View) and o.base == whole.base)
+        return all(o.linear and o.numel == whole.numel for o in mine) and self.fits(reader, pieces)
 
     def is_computed(self, view: View) -> bool:
         """Return True if a kernel of ours computes the piece."""
@@ -165,11 +210,11 @@ class _Joining:
 
     def copies(self, name: str, pieces: _Pieces) -> list[str]:
         """Add copies of the pieces."""
-        dtype, whole = self.program.dtypes[name], self.program.shapes[name]
+        dtype = self.program.dtypes[name]
         compute_dtype = "float32" if dtype in SMALL_FLOATS else dtype
         made = []
         for number, (operand, size) in enumerate(zip(pieces.operands, pieces.sizes, strict=True)):
-            shape = _with(whole, pieces.dim, size)
+            shape = _with(pieces.shape, pieces.dim, size)
             made.append(self.program.fresh(f"{name}_piece_{number}"))
             self.program.define(made[-1], shape, dtype)
             self.found.append(Compute(made[-1], "copy", (operand,), {}, shape, dtype, compute_dtype))
@@ -177,7 +222,7 @@ class _Joining:
 
     def place(self, name: str, made: Sequence[str], pieces: _Pieces) -> None:
         """Add the value as a whole, in which its pieces are written."""
-        whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
+        whole = View(name, pieces.shape, contiguous(pieces.shape))
         parts = zip(pieces.starts, pieces.sizes, strict=True)
         views = [_narrow(whole, pieces.dim, start, size) for start, size in parts]
         self.found.append(Joined(name, dict(zip(made, views, strict=True))))
@@ -209,10 +254,8 @@ def _concatenated(statement: Library, program: Program) -> _Pieces | None:
     views = [each for each in pieces if isinstance(each, View)]
     if any(not vectorisable(v) and contiguous_axis(v) is None for v in views):
         return None
-    run = math.prod(shape[dim + 1 :])
-    if any(size * run < _LEAST_RUN for size in sizes):
-        return None
-    return _Pieces(dim, tuple(pieces), sizes)
+    found = _Pieces(shape, dim, tuple(pieces), sizes)
+    return found if found.long or (found.step == 1 and set(sizes) == {1} and near(len(sizes))) else None
 
 
 def _narrow(view: View, dim: int, start: int, size: int) -> View:

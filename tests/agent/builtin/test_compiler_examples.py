@@ -59,6 +59,14 @@ EXAMPLES = {
     "passes.reroll": [source(RECURRENT, "torch.randn(256, 32, 16)")],
     "passes.split_values": [source(HALVES, "torch.randn(64, 512)")],
     "passes.concat": [source("return torch.cat([torch.exp(x), torch.tanh(x)], dim=1) * 2", "torch.randn(512, 64)")],
+    "passes.repeated": [
+        source(
+            "return codes * 2.0 ** (exponents.int() - 127).unsqueeze(-1)",
+            "torch.randint(-128, 128, (512, 64, 32), dtype=torch.int8), "
+            "torch.randint(110, 130, (512, 64), dtype=torch.uint8)",
+            arguments="codes, exponents",
+        )
+    ],
     "passes.batch_linear": [source(STEPS, "torch.randn(64, 4, 128)", "self.l = nn.Linear(128, 128)")],
     "passes.match_attention": [
         source(ATTENTION, ", ".join(["torch.randn(2, 8, 128, 64)"] * 3), arguments="q, k, v")

@@ -14,9 +14,10 @@ pytestmark = pytest.mark.builds
 WHOLE = (  # one kernel each, and nothing left to torch
     "quantize_int8_per_token", "quantize_int8_per_tensor", "quantize_uint8_zero_point", "quantize_fp8_per_tensor",
     "quantize_fp8_per_row", "quantize_fp8_groups", "dequantize_fp8_blocks", "rms_norm_quantize_int8",
-    "add_rms_norm_quantize_fp8", "silu_mul_quantize_fp8", "silu_mul_quantize_int8",
+    "add_rms_norm_quantize_fp8", "silu_mul_quantize_fp8", "silu_mul_quantize_int8", "mxfp4_dequantize",
+    "nvfp4_dequantize",
 )  # fmt: skip
-IN_PARTS = ("nvfp4_quantize", "mxfp4_quantize", "nvfp4_dequantize", "kv_cache_append_fp8", "linear_fp8")
+IN_PARTS = ("nvfp4_quantize", "mxfp4_quantize", "kv_cache_append_fp8", "linear_fp8")
 # All numbers of a format, as bytes; floats beside, at and between them, too large and too small ones.
 BETWEEN = """
 def between(dtype):
@@ -58,6 +59,7 @@ EXACT = {**CASTS, **BYTES, "shifts": SHIFTS}
 def test_what_is_row_wise_is_one_kernel(name: str, language: str, tmp_path: Path) -> None:
     candidate = propose(small(name), language)
     assert candidate.language == language and "Nothing is left to torch" in candidate.source
+    assert candidate.source.startswith('"""One fused kernel')
     hold(small(name), candidate, tmp_path)
 
 
@@ -77,7 +79,7 @@ def test_casts_and_shifts_are_torchs_to_the_bit(name: str, language: str, tmp_pa
 
 
 # Not those that store bf16, of which the interpreter cuts bits off, or a NaN in e4m3, of which it makes 384.
-INTERPRETED = [name for name in WHOLE if name != "dequantize_fp8_blocks"]
+INTERPRETED = [name for name in WHOLE if "dequantize" not in name]
 INTERPRETED += [
     "nvfp4_quantize",
     "to float8_e5m2",

@@ -194,6 +194,38 @@ REFERENCES = {
         "torch.randn(80, 64), torch.randn(80, 64), torch.randn(128, 40)",
         arguments="x, y, w",
     ),
+    "pairs of neighbours that are turned": source(
+        "a, b = x[..., ::2], x[..., 1::2]\n"
+        "        z = torch.stack((a * self.c - b * self.s, a * self.s + b * self.c), -1)\n"
+        "        return z.flatten(-2), z * 2, z.flatten(1).softmax(-1)",
+        "torch.randn(3, 37, 64)",
+        init="self.register_buffer('c', torch.rand(37, 32)); self.register_buffer('s', torch.rand(37, 32))",
+    ),
+    "elements between elements, read at other shapes": source(
+        "z = torch.stack((x.exp(), y * 2), -1).flatten(-2); w = torch.stack((x, y, x + y), -1)\n"
+        "        return (z.unflatten(-1, (8, 16)) * u[..., None]).flatten(-2), z.view(9, 32, 4) + v,"
+        " z.view(-1, 6).relu() + 1, w.flatten(1) * 3, torch.stack((x, y, x, x * y), -1)",
+        "torch.randn(9, 64), torch.randn(9, 64), torch.randn(9, 8), torch.randn(32, 4)",
+        arguments="x, y, u, v",
+    ),
+    "codes of four bits": source(
+        "i = torch.stack((p & 15, p >> 4), -1).flatten(-2)\n"
+        "        z = self.t[i.int()].unflatten(-1, (-1, 16)) * 2.0 ** (e.int() - 127)[..., None]\n"
+        "        return z.flatten(-2), self.t[(p & 3).long()], F.embedding((p >> 5).int(), self.u)",
+        "torch.randint(0, 256, (11, 40), dtype=torch.uint8), torch.randint(100, 150, (11, 5), dtype=torch.uint8)",
+        init="self.t = nn.Parameter(torch.randn(16)); self.u = nn.Parameter(torch.randn(8, 24))",
+        arguments="p, e",
+    ),
+    "powers of two": source(
+        "return torch.ldexp(x[:, None], n), 2.0 ** n, torch.exp2(n.to(torch.int16)), torch.ldexp(y, n.to(torch.int8))",
+        "torch.randn(7), torch.randn(600), torch.arange(-300, 300, dtype=torch.int32)",
+        arguments="x, y, n",
+    ),
+    "cheap values that are read again and again": source(
+        "return x * (s.float() * g)[..., None], (x + (s - 127)[..., None]).relu(), (x - s[..., None].abs()).sum(-1), s * 2",
+        "torch.randn(9, 5, 24), torch.randn(9, 5), torch.randn(1)",
+        arguments="x, s, g",
+    ),
     "many products with few vectors": source(
         "return w @ x, v @ x, u @ x",
         "torch.randn(2100, 2048), torch.randn(8, 2100), torch.randn(8, 2100), torch.randn(4, 2100)",

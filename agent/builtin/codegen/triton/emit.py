@@ -309,9 +309,11 @@ class TritonEmitter(ABC):
         table, index = statement.operands
         assert isinstance(table, View) and isinstance(index, View)
         source, counts = self.plan.access(table, level), self.plan.access(index, level)
-        assert source is not None and counts is not None
-        at, _ = self.operand(index, level, "int64" if self.far else counts.dtype)
-        (where, masks, shape), (_, others, other) = self.offset(source), self.offset(counts)
+        assert source is not None
+        at, other = self.operand(index, level, "int64" if self.far else self.program.dtypes[index.base])
+        (where, masks, shape), others = self.offset(source), self.present()
+        if counts is not None:
+            others = self.offset(counts)[1]
         where = total([where, at if source.table == 1 else f"{at} * {source.table}"])
         name, cast = (
             self.statements[statement.name],

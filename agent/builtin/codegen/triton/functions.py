@@ -86,6 +86,24 @@ def power(x, y):
 
 
 @triton.jit
+def exp2_of_integer(n):
+    """2^n in float32 of any integer, by two powers, whose product may be subnormal."""
+    n = tl.minimum(tl.maximum(n, -250), 250)
+    half = n >> 1
+    first = ((half + 127) << 23).to(tl.float32, bitcast=True)
+    return first * ((n - half + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def times_power_of_two(x, n):
+    """x 2^n for integers n, by three powers that are numbers of float32 whatever n is."""
+    n = tl.minimum(tl.maximum(n, -300), 300)
+    third = n // 3
+    power = ((third + 127) << 23).to(tl.float32, bitcast=True)
+    return x * power * power * ((n - 2 * third + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def trunc(x):
     return tl.where(x < 0.0, tl.ceil(x), tl.floor(x))
 

@@ -511,4 +511,19 @@ static inline float unranked_down(int64_t rank) {
 
 static inline int64_t place_of(int64_t rank) { return 4294967295 - (rank & 4294967295); }
 
+// 2^n of any integer, by two powers, whose product may be subnormal.
+static inline float exp2_of_integer(int32_t n) {
+    n = n < -250 ? -250 : n > 250 ? 250 : n;
+    const int32_t half = n >> 1;
+    return float_of((half + 127) << 23) * float_of((n - half + 127) << 23);
+}
+
+// x 2^n by three powers that are numbers of float whatever n is.
+static inline float times_power_of_two_f32(float x, int32_t n) {
+    n = n < -300 ? -300 : n > 300 ? 300 : n;
+    const int32_t third = n / 3;
+    const float power = float_of((third + 127) << 23);
+    return x * power * power * float_of((n - 2 * third + 127) << 23);
+}
+
 }  // namespace kw

@@ -146,6 +146,21 @@ __device__ float unranked_down(long long rank) {
 
 __device__ long long place_of(long long rank) { return 4294967295LL - (rank & 4294967295LL); }
 
+// 2^n of any integer, by two powers, whose product may be subnormal.
+__device__ float exp2_of_integer(int n) {
+    n = min(max(n, -250), 250);
+    const int half = n >> 1;
+    return __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
+}
+
+// x 2^n by three powers that are numbers of float whatever n is.
+__device__ float times_power_of_two(float x, int n) {
+    n = min(max(n, -300), 300);
+    const int third = n / 3;
+    const float power = __int_as_float((third + 127) << 23);
+    return x * power * power * __int_as_float((n - 2 * third + 127) << 23);
+}
+
 // Floats of eight bits. One is rounded to nearest even first, to one that the format has; then storing is exact.
 __device__ float rounded_float8_e4m3fn(float x) {
     const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
