@@ -22,7 +22,7 @@ from kernelwright.kernelbench.cli import AnyTargets, Baselines, CompileLimit, Ef
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import COMPILE_S, LocalEvaluator
 from kernelwright.kernelbench.options import Section, command, given
-from kernelwright.kernelbench.remote.options import Servers, ServerToken
+from kernelwright.kernelbench.remote.options import Cluster, Servers, ServerToken
 from kernelwright.results.archives import kernelbench_runs
 from kernelwright.results.archives.kernelbench_runs import AUDIT
 from kernelwright.results.archives.reading import KINDS, read_archive
@@ -61,6 +61,7 @@ class GradingOptions(Section):
     effort: EffortName = "full"
     servers: Servers = ()
     server_token: ServerToken = None
+    cluster: Cluster = None
 
     @property
     def resolved(self) -> EvaluationOptions:
@@ -72,6 +73,7 @@ class GradingOptions(Section):
             effort=self.effort,
             servers=self.servers,
             server_token=self.server_token,
+            cluster=self.cluster,
             profilers="none",
         )
         chosen.check()

@@ -95,6 +95,8 @@ def opening_line(config: RunConfig, url: str | None, tasks: int, folder: Path) -
     on = " and ".join(config.evaluation.devices or (config.evaluation.device,))
     if config.evaluation.servers:
         on = f"{on} of {' and '.join(config.evaluation.servers)}"
+    elif config.evaluation.cluster is not None:
+        on = f"{on} of the Ray cluster"
     return " · ".join(filter(None, (who, f"{work}, on {on}", most, str(folder))))
 
 

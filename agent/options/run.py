@@ -320,7 +320,7 @@ class RunConfig(Section):
     @property
     def _surveyed_here(self) -> bool:
         """True if a model is shown metrics of this machine."""
-        return self.model.model is not None and not self.evaluation.servers
+        return self.model.model is not None and not self.evaluation.elsewhere
 
     def named_tasks(self) -> list[Task]:
         """Return the tasks, once the config is resolved. Raises UsageError, also for one seed of several."""
@@ -417,7 +417,7 @@ class RunConfig(Section):
             )
         if model.coder == "builtin":
             self._check_builtin_language()
-        if on_cpu and not self.evaluation.servers and compiler() is None:
+        if on_cpu and not self.evaluation.elsewhere and compiler() is None:
             raise MissingPrerequisite(
                 "C++ kernels need a C++ compiler",
                 "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
@@ -431,7 +431,7 @@ class RunConfig(Section):
             raise UsageError(
                 f"the builtin coder writes no {language} kernels for {device}", f"choose {', '.join(known)}"
             )
-        missing = not self.evaluation.servers and importlib.util.find_spec("triton") is None
+        missing = not self.evaluation.elsewhere and importlib.util.find_spec("triton") is None
         if language == "triton" and missing:
             raise MissingPrerequisite(
                 "Triton kernels need Triton, which checks them on the CPU too", "pip install triton"

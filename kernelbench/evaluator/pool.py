@@ -45,6 +45,10 @@ _SWITCH_S = 1e-4
 _log = logging.getLogger("kernelwright")
 
 
+class NoVerdictError(InfrastructureError):
+    """An evaluation that was tried often enough: no other device tries it again."""
+
+
 class EvaluationPool:
     """Evaluates what is submitted from any thread; what was evaluated before is not evaluated again."""
 
@@ -209,7 +213,8 @@ class EvaluationPool:
                 if fault is not None:
                     why = f"{device.name} does not work any more: {fault}"
                     came = InfrastructureError(why, "reset it, or name another --target")
-                if isinstance(came, InfrastructureError) and self._done_elsewhere(device, job, fault):
+                again = isinstance(came, InfrastructureError) and not isinstance(came, NoVerdictError)
+                if again and self._done_elsewhere(device, job, fault):
                     continue
                 self._tell(device, job, came)
 

@@ -1,4 +1,4 @@
-"""Options that name servers of evaluations, for the commands that evaluate."""
+"""Options that name servers of evaluations, or a cluster, for the commands that evaluate."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from kernelwright.kernelbench.cli import with_or_without_gpu
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import COMPILE_S
 from kernelwright.kernelbench.records import Target
+from kernelwright.kernelbench.remote.cluster.nodes import attach, places
 from kernelwright.kernelbench.remote.evaluator import reachable
 
 Servers = Annotated[
@@ -18,6 +20,37 @@ Servers = Annotated[
 ServerToken = Annotated[
     Path | None, typer.Option("--evaluator-token", metavar="FILE", help="File with the server's token.")
 ]
+
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="ADDRESS", help="Ray cluster to use: auto or HOST:PORT."),
+]
+
+
+def check_place(servers: Sequence[str], cluster: str | None) -> None:
+    """Check that evaluations have one place. Raises UsageError."""
+    if servers and cluster is not None:
+        raise UsageError("--cluster and --evaluator are two places to evaluate", "give one of them")
+
+
+def cluster_target(address: str, target: str) -> tuple[str, tuple[str, ...]]:
+    """Return the device that a cluster times on, and the chips to build for where kernels are not timed.
+
+    The process is attached to the cluster then. Raises UsageError, MissingPrerequisite.
+    """
+    device: str = "cpu"
+    chips: tuple[str, ...] = ()
+    if target.startswith("sm_"):
+        chips = with_or_without_gpu(target)[1]
+    elif target != "cpu":
+        if target not in ("cuda", "cuda:0"):
+            raise UsageError(
+                f"--target {target} names GPUs of one machine", "give --target cuda: the cluster has its own"
+            )
+        device = "cuda:0"  # as each actor sees its own
+    attach(address)
+    places(device)
+    return device, chips
 
 
 def read_token(path: Path | None) -> str | None:

@@ -91,11 +91,12 @@ def rl(config: RlConfig) -> None:
     Writes DIR/policy, a model's folder, DIR/trajectories, and all files that `kernelwright report DIR` shows.
     Give the same command again to resume after a kill.
     """
+    from kernelwright.agent.options.evaluation import EvaluationOptions
     from kernelwright.agent.profiled import ProfilingPool
     from kernelwright.kernelbench.devices import devices_of
     from kernelwright.kernelbench.machine import cache_folder
     from kernelwright.kernelbench.remote.evaluator import connect
-    from kernelwright.kernelbench.remote.options import read_token, servers_target
+    from kernelwright.kernelbench.remote.options import check_place, read_token, servers_target
     from kernelwright.kernelbench.without_gpu import start_evaluator
     from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.hacks import HackMemory
@@ -104,9 +105,14 @@ def rl(config: RlConfig) -> None:
     rollouts, algorithm, updates = config.rollouts, config.algorithm, config.updates
     seed, data = updates.seed, rollouts.data
     servers, token = rollouts.servers, rollouts.server_token
+    check_place(servers, rollouts.cluster)
+    on_cluster = EvaluationOptions(target=rollouts.target, cluster=rollouts.cluster, profilers="quick")
     if servers:
         on_servers = servers_target(servers, token, target=rollouts.target)
         devices: tuple[str, ...] = (on_servers.device,)
+    elif rollouts.cluster is not None:
+        on_cluster = on_cluster.resolved()
+        devices = (on_cluster.device,)
     else:
         devices = devices_of(rollouts.target)
     scheme, tasks = scheme_of(algorithm.reward), _tasks(data, seed, devices[0])
@@ -160,9 +166,13 @@ def rl(config: RlConfig) -> None:
             if servers:  # rewards of other machines do not go into one training
                 machine = on_servers.fingerprint.model_dump_json()
                 inputs["the machine of --evaluator"] = hashlib.sha256(machine.encode()).hexdigest()
+            nodes = stack.enter_context(on_cluster.evaluator()) if rollouts.cluster is not None else None
+            if nodes is not None:
+                machine = nodes.target.fingerprint.model_dump_json()
+                inputs["the machine of --cluster"] = hashlib.sha256(machine.encode()).hexdigest()
             method = f"rl {algorithm.estimator}"
             stack.enter_context(tracked(out, method, settings, {"training": seed}, inputs))
-            evaluator = stack.enter_context(
+            evaluator = nodes or stack.enter_context(
                 connect(servers, read_token(token), cache=cache_folder())
                 if servers
                 else start_evaluator(cache=cache_folder(), devices=devices)

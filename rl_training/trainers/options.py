@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kernelwright.kernelbench.cli import Json, TargetNames
 from kernelwright.kernelbench.options import Section
-from kernelwright.kernelbench.remote.options import Servers, ServerToken
+from kernelwright.kernelbench.remote.options import Cluster, Servers, ServerToken
 from kernelwright.rl_training.tracking.trackers import Tracking
 from kernelwright.rl_training.trainers.precision import Precision, usual
 
@@ -208,6 +208,7 @@ class RolloutOptions(Section):
     target: TargetNames = "cpu"
     servers: Servers = ()
     server_token: ServerToken = None
+    cluster: Cluster = None
 
 
 class RlConfig(Section):
