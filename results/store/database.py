@@ -34,6 +34,7 @@ from kernelwright.results.store.connection import (
 from kernelwright.results.store.encoding import column_text, json_text, record_text
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, RecordedRun, TaskRun, TaskState
 from kernelwright.results.store.rows import (
+    OLDEST_SCHEMA,
     SCHEMA_VERSION,
     AttemptRow,
     Base,
@@ -91,7 +92,7 @@ class RunDatabase:
             with database._write() as session:
                 connection = session.connection()
                 if inspect(connection).has_table(SchemaRow.__tablename__):
-                    _check_schema(session, url)
+                    _migrate(session, url)
                 else:
                     Base.metadata.create_all(connection)
                     session.add(SchemaRow(version=SCHEMA_VERSION, written_by=kernelwright_version()))
@@ -108,7 +109,8 @@ class RunDatabase:
     def open(cls, where: Path | str, *, run_id: str | None = None, read_only: bool = False) -> Self:
         """Open the run `run_id`, or the latest one, of an existing database.
 
-        Raises StorageError if there is none, or if the schema is not the one this version writes.
+        One of an older schema is migrated first, also for a reader. Raises StorageError if there is none, or
+        if its schema is newer than the one this version writes.
         """
         url = location(where)
         if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
@@ -119,7 +121,10 @@ class RunDatabase:
             with database._read() as session:
                 if not inspect(session.connection()).has_table(SchemaRow.__tablename__):
                     raise _no_run(url)
-                _check_schema(session, url)
+                older = _check_schema(session, url)
+            if older:
+                database._migrate_older()
+            with database._read() as session:
                 runs = select(RunRow.id).order_by(RunRow.started.desc())
                 found = session.scalar(runs if run_id is None else runs.where(RunRow.id == run_id))
                 if found is None:
@@ -370,6 +375,20 @@ class RunDatabase:
         with storage_errors(self.url), Session(self.engine) as session:
             yield session
 
+    def _migrate_older(self) -> None:
+        """Migrate this database, which a reader's own connection may not write to."""
+        engine = engine_for(self.url, read_only=False)
+        try:
+            with RunDatabase(self.url, engine, "")._write() as session:
+                _migrate(session, self.url)
+        except StorageError as error:
+            raise StorageError(
+                f"{shown(self.url)} is of an older version and cannot be migrated: {error.message}",
+                "copy it to a folder that can be written",
+            ) from error
+        finally:
+            engine.dispose()
+
     def _task_row(self, session: Session, task_id: str) -> TaskRow | None:
         return session.scalar(select(TaskRow).where(TaskRow.run == self.run_id, TaskRow.task == task_id))
 
@@ -414,16 +433,29 @@ def _no_run(url: URL) -> NoRunError:
     return NoRunError(f"{shown(url)} holds no run", "give a folder written by `kernelwright run --out DIR`")
 
 
-def _check_schema(session: Session, url: URL) -> None:
+def _migrate(session: Session, url: URL) -> None:
+    """Bring a database to the newest schema, if it is of an older one. Raises as `_check_schema` does."""
+    if not _check_schema(session, url):
+        return
+    from kernelwright.results.store.migrations import migrate  # imports Alembic
+
+    row = session.scalars(select(SchemaRow)).one()
+    migrate(session.connection(), row.version)
+    row.version, row.written_by = SCHEMA_VERSION, kernelwright_version()
+
+
+def _check_schema(session: Session, url: URL) -> bool:
+    """Return True if a database is of an older schema. Raises StorageError if this version cannot read it."""
     row = session.scalar(select(SchemaRow))
     if row is None:
         raise _no_run(url)
-    if row.version != SCHEMA_VERSION:
+    if not OLDEST_SCHEMA <= row.version <= SCHEMA_VERSION:
         age = "newer" if row.version > SCHEMA_VERSION else "older"
         raise StorageError(
             f"{shown(url)} has schema {row.version}, {age} than the schema {SCHEMA_VERSION} of this version",
             f"use kernelwright {row.written_by}, which wrote it",
         )
+    return row.version < SCHEMA_VERSION
 
 
 def _llm_call(row: LlmCallRow) -> LlmCall:

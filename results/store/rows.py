@@ -8,7 +8,8 @@ JSON can express and PostgreSQL's cannot.
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 2  # see `migrations`
+OLDEST_SCHEMA = 1  # that can be migrated
 
 
 class Base(DeclarativeBase):

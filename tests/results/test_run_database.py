@@ -1,4 +1,4 @@
-"""The run database gives back what was recorded, and says in one line why it cannot."""
+"""The run database gives back what was recorded, in a file or a server, and says in one line why it cannot."""
 
 import math
 import random
@@ -6,11 +6,11 @@ import shutil
 import sqlite3
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import text
 
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.records import Correctness, Verdict
@@ -19,9 +19,9 @@ from kernelwright.results.report.contents import RunReport
 from kernelwright.results.store import connection
 from kernelwright.results.store.database import NoRunError, RunDatabase
 from kernelwright.results.store.records import TaskState
-from kernelwright.results.store.rows import SCHEMA_VERSION, Base
+from kernelwright.results.store.rows import OLDEST_SCHEMA, SCHEMA_VERSION
 from kernelwright.results.summary import summarize
-from tests.helpers.results import run_factory
+from tests.helpers.results import postgresql, run_factory
 from tests.helpers.results.run_factory import (
     ADVICE,
     ENVIRONMENT,
@@ -35,6 +35,27 @@ from tests.helpers.results.run_factory import (
 )
 
 SOFTMAX, RELU = task("softmax"), task("relu")
+Place = Path | str  # of a database: a file, or the URL of one in a server
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[Callable[[], str]]:
+    with postgresql.empty_databases() as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return tmp_path / "run.db"
+    empty: Callable[[], str] = request.getfixturevalue("empty")
+    return empty()
+
+
+@pytest.fixture
+def database(where: Place) -> Iterator[RunDatabase]:
+    with new_run(where) as found:
+        yield found
 
 
 def execute(path: Path, statement: str) -> None:
@@ -44,16 +65,16 @@ def execute(path: Path, statement: str) -> None:
     connection.close()
 
 
-def test_an_attempt_comes_back_as_it_was_recorded(tmp_path: Path) -> None:
+def test_an_attempt_comes_back_as_it_was_recorded(where: Place) -> None:
     first, second = candidate(1), candidate(2, parents=(candidate(1).sha256,))
-    with new_run(tmp_path) as database:
+    with new_run(where) as database:
         database.add_task(SOFTMAX)
         failed = evaluation(SOFTMAX, first, Verdict.wrong_output, reason="error 3.4 budgets")
         measured = evaluation(SOFTMAX, second, eager=1.92, compile=1.1, floor=30.0)
         database.record_attempt(SOFTMAX.id, 1, first, None, failed, None)
         database.record_attempt(SOFTMAX.id, 2, second, ADVICE, measured, PROFILE)
 
-    with RunDatabase.open(tmp_path) as database:
+    with RunDatabase.open(where) as database:
         one, two = database.attempts(SOFTMAX.id)
     assert (one.round, one.candidate, one.advice, one.evaluation, one.profile) == (
         1,
@@ -87,22 +108,21 @@ def test_a_profile_is_replaced_by_one_that_extends_it_and_its_time_counts(databa
     assert summarize(database).seconds == 4 * 3.5 + 12.5
 
 
-def test_what_one_wants_to_query_has_a_column(tmp_path: Path) -> None:
-    with new_run(tmp_path) as database:
-        database.add_task(SOFTMAX)
-        run_factory.attempt(database, SOFTMAX, 1, eager=2.0, compile=1.5)
-    connection = sqlite3.connect(tmp_path / "run.db")
-    row = connection.execute(
+def test_what_one_wants_to_query_has_a_column(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    run_factory.attempt(database, SOFTMAX, 1, eager=2.0, compile=1.5)
+    query = text(
         "SELECT verdict, speedup_eager_median, speedup_eager_low, speedup_eager_high, speedup_compile_median,"
         " speedup_fastest_median, own_kernel_share, candidate_us, seconds FROM evaluations"
-    ).fetchone()
-    connection.close()
-    assert row == ("correct", 2.0, 1.96, 2.04, 1.5, 1.5, 0.97, 50.0, 3.5)
+    )
+    with database.engine.connect() as reader:
+        row = reader.execute(query).one()
+    assert tuple(row) == ("correct", 2.0, 1.96, 2.04, 1.5, 1.5, 0.97, 50.0, 3.5)
 
 
-def test_the_run_keeps_its_settings_and_its_machine(tmp_path: Path) -> None:
-    new_run(tmp_path).close()
-    with RunDatabase.open(tmp_path / "run.db") as database:
+def test_the_run_keeps_its_settings_and_its_machine(where: Place) -> None:
+    new_run(where).close()
+    with RunDatabase.open(where) as database:
         run = database.run
         assert database.settings == {"coder": "builtin", "rounds": 3, "max_usd": None}
     assert (run.target, run.environment) == (TARGET, ENVIRONMENT)
@@ -124,15 +144,15 @@ def test_tasks_keep_their_order_state_and_audit(database: RunDatabase) -> None:
     assert (relu.measures_nothing_why, relu.audit) == ("constant output", "zero for every input")
 
 
-def test_a_run_comes_to_be_with_all_its_tasks_or_not_at_all(tmp_path: Path) -> None:
+def test_a_run_comes_to_be_with_all_its_tasks_or_not_at_all(where: Place) -> None:
     """Else one killed at its start would go on with some of them, and take that for all."""
-    file, tasks = tmp_path / "run.db", [task("a"), task("b")]
+    tasks = [task("a"), task("b")]
     other = tasks[0].model_copy(update={"source": "# another"})
     with pytest.raises(UsageError):
-        RunDatabase.create(file, settings={}, target=TARGET, tasks=[*tasks, other])
+        RunDatabase.create(where, settings={}, target=TARGET, tasks=[*tasks, other])
     with pytest.raises(NoRunError):
-        RunDatabase.open(file)
-    with RunDatabase.create(file, settings={}, target=TARGET, tasks=tasks) as database:
+        RunDatabase.open(where)
+    with RunDatabase.create(where, settings={}, target=TARGET, tasks=tasks) as database:
         assert [entry.task for entry in database.tasks()] == tasks
 
 
@@ -189,19 +209,19 @@ def test_threads_record_into_one_database(database: RunDatabase) -> None:
     assert sorted(row.round for row in database.attempts(SOFTMAX.id)) == list(range(40))
 
 
-def test_runs_that_share_a_database_do_not_mix(tmp_path: Path) -> None:
-    with new_run(tmp_path) as first:
+def test_runs_that_share_a_database_do_not_mix(where: Place) -> None:
+    with new_run(where) as first:
         first.add_task(SOFTMAX)
         run_factory.attempt(first, SOFTMAX, 1, eager=2.0)
-    with new_run(tmp_path) as second:
+    with new_run(where) as second:
         second.add_task(SOFTMAX)
         assert second.attempts(SOFTMAX.id) == []
-    with RunDatabase.open(tmp_path) as latest, RunDatabase.open(tmp_path, run_id=first.run_id) as older:
+    with RunDatabase.open(where) as latest, RunDatabase.open(where, run_id=first.run_id) as older:
         assert latest.run_id == second.run_id
         assert len(older.attempts(SOFTMAX.id)) == 1
 
 
-@pytest.mark.parametrize(("version", "age"), [(SCHEMA_VERSION + 1, "newer"), (SCHEMA_VERSION - 1, "older")])
+@pytest.mark.parametrize(("version", "age"), [(SCHEMA_VERSION + 1, "newer"), (OLDEST_SCHEMA - 1, "older")])
 def test_another_schema_is_refused(tmp_path: Path, version: int, age: str) -> None:
     new_run(tmp_path).close()
     execute(tmp_path, f"UPDATE schema_version SET version = {version}, written_by = '9.9.9'")
@@ -213,7 +233,9 @@ def test_another_schema_is_refused(tmp_path: Path, version: int, age: str) -> No
         new_run(tmp_path)
 
 
-def test_a_record_of_an_unknown_form_is_refused(example: RunDatabase, tmp_path: Path) -> None:
+def test_a_record_of_an_unknown_form_is_refused(tmp_path: Path) -> None:
+    example = new_run(tmp_path)
+    run_factory.record_example(example)
     execute(tmp_path, """UPDATE evaluations SET evaluation = '{"verdict": "superb"}' WHERE attempt = 1""")
     with pytest.raises(StorageError, match=r"record \(of type Evaluation\) that this version cannot read"):
         example.attempts(task("softmax").id)
@@ -268,7 +290,9 @@ def test_wrong_bytes_are_damage_and_nothing_is_called_safe(seed: int, tmp_path: 
     assert f"sqlite3 {file} .dump" in refused.value.fix
 
 
-def test_a_table_without_a_column_is_not_called_safe(example: RunDatabase, tmp_path: Path) -> None:
+def test_a_table_without_a_column_is_not_called_safe(tmp_path: Path) -> None:
+    example = new_run(tmp_path)
+    run_factory.record_example(example)
     execute(tmp_path, "ALTER TABLE tasks DROP COLUMN lessons")
     with pytest.raises(StorageError, match=r"lacks columns of this version .*no such column") as refused:
         example.tasks()
@@ -307,7 +331,8 @@ def test_what_would_be_recorded_in_a_deleted_folder_is_an_error(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_locked_database_is_named(database: RunDatabase, tmp_path: Path) -> None:
+def test_a_locked_database_is_named(tmp_path: Path) -> None:
+    database = new_run(tmp_path)
     database.add_task(SOFTMAX)
     blocker = sqlite3.connect(tmp_path / "run.db", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
@@ -323,6 +348,7 @@ def test_a_locked_database_is_named(database: RunDatabase, tmp_path: Path) -> No
         connection.LOCK_TIMEOUT_S = before
         blocker.close()
     assert [row.task for row in database.tasks()] == [SOFTMAX, RELU]
+    database.close()
 
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
@@ -334,9 +360,9 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
         reader.add_task(SOFTMAX)
 
 
-def test_a_reader_follows_a_run_that_goes_on(database: RunDatabase, tmp_path: Path) -> None:
+def test_a_reader_follows_a_run_that_goes_on(database: RunDatabase, where: Place) -> None:
     database.add_task(SOFTMAX)
-    with RunDatabase.open(tmp_path, read_only=True) as reader:
+    with RunDatabase.open(where, read_only=True) as reader:
         assert reader.attempts(SOFTMAX.id) == []
         run_factory.attempt(database, SOFTMAX, 1, eager=2.0)
         assert len(reader.attempts(SOFTMAX.id)) == 1
@@ -349,14 +375,9 @@ def test_a_url_without_a_driver_names_what_to_install() -> None:
         RunDatabase.open("://nowhere")
 
 
-def test_the_tables_can_be_made_in_postgresql() -> None:
-    for table in Base.metadata.sorted_tables:
-        assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))
-
-
-def test_the_floor_of_an_older_evaluation_is_read_from_its_profile(tmp_path: Path) -> None:
+def test_the_floor_of_an_older_evaluation_is_read_from_its_profile(where: Place) -> None:
     """A share of 0.6 of 50 µs; of a profile that knows none, none."""
-    with new_run(tmp_path) as database:
+    with new_run(where) as database:
         database.add_task(SOFTMAX)
         old = evaluation(SOFTMAX, candidate(1), eager=2.0)
         unknown = PROFILE.model_copy(update={"speed_of_light": None})
@@ -364,3 +385,11 @@ def test_the_floor_of_an_older_evaluation_is_read_from_its_profile(tmp_path: Pat
             database.record_attempt(SOFTMAX.id, round, candidate(1), None, old, profile)
         timings = [attempt.evaluation.timing for attempt in database.attempts(SOFTMAX.id)]
     assert [timing.floor_us for timing in timings if timing is not None] == [pytest.approx(30), None, None]
+
+
+def test_a_server_that_is_away_is_named_without_the_password() -> None:
+    pytest.importorskip("psycopg", reason="PostgreSQL's driver psycopg is not installed")
+    with pytest.raises(StorageError) as refused:
+        RunDatabase.open("postgresql+psycopg://me:secret@127.0.0.1:9/nothing")
+    assert "127.0.0.1:9" in str(refused.value)
+    assert "secret" not in str(refused.value) and "\n" not in str(refused.value)

@@ -16,7 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.results.store.database import RunDatabase
-from tests.helpers.results import run_factory
+from tests.helpers.results import postgresql, run_factory
 from tests.helpers.results.run_factory import new_run, task
 
 ROOT = Path(__file__).parents[2]  # where `tests` is importable
@@ -123,6 +123,24 @@ def test_kill_9_loses_nothing_that_was_acknowledged(run: Path, seed: int) -> Non
         assert rows(run, "attempts") == rows(run, "evaluations") == rows(run, "profiles") == len(recorded)
         run_factory.attempt(database, SOFTMAX, 100_000, eager=1.5)
         assert len(database.attempts(SOFTMAX.id)) == len(recorded) + 1
+
+
+def test_kill_9_loses_nothing_that_a_server_acknowledged() -> None:
+    with postgresql.empty_databases() as empty:
+        url = empty()
+        with new_run(url) as database:
+            database.add_task(SOFTMAX)
+        recorder = subprocess.Popen(
+            [sys.executable, "-c", RECORDER, url], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        assert recorder.stdout is not None
+        acknowledged = [int(recorder.stdout.readline()) for _ in range(15)]
+        recorder.kill()
+        acknowledged += [int(line) for line in recorder.stdout if line.endswith("\n")]
+        recorder.wait()
+        with RunDatabase.open(url) as database:
+            recorded = [row.round for row in database.attempts(SOFTMAX.id)]
+            assert recorded in (acknowledged, [*acknowledged, acknowledged[-1] + 1])
 
 
 @pytest.mark.parametrize("statement", ["INSERT INTO evaluations", "INSERT INTO profiles"])

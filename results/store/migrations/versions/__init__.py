@@ -1,0 +1,1 @@
+"""Schemas of the run database, a file for each change."""
