@@ -52,7 +52,7 @@ SURFACE = {
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--target-score", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--size", "--precision",
-        "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--evaluator", "--evaluator-token", "--max-minutes", "--max-minutes-per-task",
+        "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--evaluator", "--evaluator-token", "--cluster", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
     },
     "extract": {"named", "--out", "--input", "--init", "--size", "--train", "--most-calls", "--json", "--config"},
@@ -63,7 +63,7 @@ SURFACE = {
     "mcp": {
         "tasks", "--input", "--init", "--suite", "--set", "--size", "--precision", "--kernelbench-dir", "--seed",
         "--max-minutes", "--max-minutes-per-task", "--max-evaluations", "--max-evaluations-per-task", "--target", "--baseline", "--compile-limit",
-        "--require-own-kernels", "--effort", "--check-first", "--profilers", "--evaluator", "--evaluator-token", "--transport", "--host", "--port",
+        "--require-own-kernels", "--effort", "--check-first", "--profilers", "--evaluator", "--evaluator-token", "--cluster", "--transport", "--host", "--port",
         "--token-file", "--out", "--resume", "--config",
     },
     "workspace": {
@@ -75,7 +75,7 @@ SURFACE = {
     "history": {"--json"},
     "submit": {"file", "--idea", "--json"},
     "audit": {
-        "path", "--kernelbench-dir", "--limit", "--draw", "--target", "--baseline", "--compile-limit", "--effort", "--evaluator", "--evaluator-token", "--out", "--resume", "--config",
+        "path", "--kernelbench-dir", "--limit", "--draw", "--target", "--baseline", "--compile-limit", "--effort", "--evaluator", "--evaluator-token", "--cluster", "--out", "--resume", "--config",
     },
     "report": {"run", "task", "--round", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
@@ -99,7 +99,7 @@ SURFACE = {
     "train rl": {
         "--model", "--data", "--out", "--estimator", "--loss", "--reward", "--smooth", "--turns", "--exemplars",
         "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--top-p", "--max-completion",
-        "--k", "--mask-truncated", "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--vllm", "--restores", "--target", "--evaluator", "--evaluator-token", "--seed", "--save-every", "--lora-rank", "--precision",
+        "--k", "--mask-truncated", "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--vllm", "--restores", "--target", "--evaluator", "--evaluator-token", "--cluster", "--seed", "--save-every", "--lora-rank", "--precision",
         "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json", "--config",
     },
     "train offline": {

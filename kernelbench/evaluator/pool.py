@@ -260,7 +260,10 @@ class EvaluationPool:
         return bool(others)
 
     def _leave_out(self, device: DeviceSlots, fault: str) -> None:
-        device.fault = fault
+        with self._lock:  # several of its slots may find out
+            if device.fault is not None:
+                return
+            device.fault = fault
         left = ", ".join(other.name for other in self._devices if other.fault is None)
         _log.warning(f"{device.name} is left out: {fault}; {left} goes on")
         self._queue.look_again()

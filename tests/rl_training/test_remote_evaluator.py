@@ -22,6 +22,7 @@ from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.evaluator.no_processes import NoProcesses
 from tests.helpers.results.run_factory import TARGET
 from tests.helpers.rl_training.recorded import PROFILE, WORK, builtin_task
 from tests.helpers.rl_training.served import FilePool, file, process, served
@@ -34,29 +35,6 @@ OTHER_CHIP = TARGET.model_copy(
 
 
 REPLIES = ((1.5, ""), (1, "wrong"), (1, "dies"))
-
-
-class NoProcesses:
-    """Stands for the local evaluator, whose processes trace tasks: here nothing is traced."""
-
-    def __init__(self) -> None:
-        self.sessions = self
-
-    def sibling(self, cache: object = None) -> "NoProcesses":
-        return self
-
-    @property
-    def pool(self) -> "NoProcesses":
-        return self
-
-    def abort(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def remote(*urls: str, away_s: float = 5.0, **options: Any) -> LocalEvaluator:

@@ -80,7 +80,7 @@ class SlotHandle:
     def call(self, method: str, *arguments: object) -> Any:
         """Return the answer of a method. Raises what it raised, SlotDiedError and SlotLostError."""
         if self.lost:
-            raise SlotLostError(self.lost, _LEFT)
+            raise SlotLostError(f"{self.name}: {self.lost}", _LEFT)
         return self._answer(getattr(self._actor, method).remote(*arguments))
 
     def call_in_parts(self, method: str, parts: int, *arguments: object) -> tuple[Any, Any]:
@@ -143,12 +143,14 @@ class SlotHandle:
                     if time.monotonic() < until:
                         self._closed.wait(_PAUSE_S)
                         continue
-                    self.lost = f"{self.name} does not come back within {BACK_S:.0f} s"
+                    self.lost = f"it does not come back within {BACK_S:.0f} s"
+                except ray.exceptions.ActorUnschedulableError:
+                    self.lost = "it is gone"
                 except ray.exceptions.RayError as error:
-                    self.lost = f"{self.name} is gone ({_in_a_line(error)})"
+                    self.lost = f"its evaluator is gone ({_in_a_line(error)})"
                 else:
                     return
-        raise SlotLostError(self.lost or death.message, _LEFT)
+        raise SlotLostError(f"{self.name}: {self.lost}" if self.lost else death.message, _LEFT)
 
     def _answer(self, reference: Any) -> Any:
         import ray
