@@ -25,6 +25,7 @@ from benchmarks.compiler import (
 )
 from benchmarks.evaluator import (
     aa,
+    cluster,
     disturbance,
     efforts,
     guards,
@@ -61,8 +62,8 @@ WITHOUT_CHECKOUT = (
         oracles,
     ),
 )
-# Need a checkout of KernelBench, runs that are named, or a commit.
-OTHERS = (draw, upstream, fitting, knobs, regression, spending)
+# Need a checkout of KernelBench, runs that are named, a commit, or Ray.
+OTHERS = (draw, upstream, fitting, knobs, regression, spending, cluster)
 
 app = typer.Typer(help=__doc__, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
