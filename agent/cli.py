@@ -93,7 +93,7 @@ def _new(config: RunConfig, out: Path, command: str) -> Iterator[Begun]:
     tasks = config.named_tasks()
     found = _preflight(config)
     with (
-        RunFolder.create(out) as folder,
+        RunFolder.create(out, config.output.database) as folder,
         config.evaluation.evaluator() as evaluator,
         TrackedDatabase.create(
             folder.database,

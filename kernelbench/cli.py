@@ -82,7 +82,7 @@ OwnKernels = Annotated[
     typer.Option(
         "--require-own-kernels",
         metavar="X",
-        help="Least share of time, 0 to 1, in own kernels.",
+        help="Least share of own kernels.",
     ),
 ]
 EffortName = Annotated[str, typer.Option("--effort", help="Effort of timing: quick, full or thorough.")]
@@ -109,7 +109,11 @@ TargetNames = Annotated[
 _ANY_TARGET = "cpu, cuda:0, cuda (the first GPU, else emulation) or sm_90 (a chip to build for)"
 AnyTarget = Annotated[str, typer.Option(help=f"Device: {_ANY_TARGET}.")]
 AnyTargets = Annotated[
-    str, typer.Option(help=f"Device: {_ANY_TARGET}; several GPUs of one kind as cuda:0-3 or cuda:0,2.")
+    str,
+    typer.Option(
+        help="Device: cpu, cuda (the first GPU, else emulation), cuda:0, cuda:0-3, cuda:0,2 or sm_90 "
+        "(to build for)."
+    ),
 ]
 
 

@@ -53,7 +53,7 @@ SURFACE = {
         "--tokens-a-minute", "--rounds", "--target-speedup", "--target-score", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--size", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--evaluator", "--evaluator-token", "--cluster", "--max-minutes", "--max-minutes-per-task",
-        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--kernelbench-dir", "--json", "--config",
+        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--database", "--kernelbench-dir", "--json", "--config",
     },
     "extract": {"named", "--out", "--input", "--init", "--size", "--train", "--most-calls", "--json", "--config"},
     "compile": {

@@ -267,6 +267,10 @@ class RunOutputOptions(Section):
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompts and their price.")] = (
         False
     )
+    database: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="PostgreSQL database, not DIR/run.db."),
+    ] = None
     as_json: Json = False
     shown: Shown = "results"  # the Python API returns the results
 

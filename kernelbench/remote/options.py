@@ -23,7 +23,7 @@ ServerToken = Annotated[
 
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="ADDRESS", help="Ray cluster to use: auto or HOST:PORT."),
+    typer.Option("--cluster", metavar="HOST", help="Ray cluster to use: auto or HOST:PORT."),
 ]
 
 

@@ -6,6 +6,7 @@ killed in the middle of one leaves nothing of it (https://sqlite.org/wal.html, "
 
 import os
 import sqlite3
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 
 LOCK_TIMEOUT_S = 30.0
+FILE, ELSEWHERE = "run.db", "run.url"  # of a run's folder; the latter names a server's database
+_RUN = "kernelwright_run"  # parameter of a URL: one of the runs of a database
 SAFE = "the evaluations already recorded are safe"
 
 
@@ -32,7 +35,34 @@ def location(where: Path | str) -> URL:
         except ArgumentError:
             raise UsageError("invalid database URL", "use postgresql+psycopg://user@host/name") from None
     path = Path(where)
-    return URL.create("sqlite", database=str(path / "run.db" if path.is_dir() else path))
+    file = path / FILE if path.is_dir() else path
+    elsewhere = file.with_name(ELSEWHERE)
+    if file.name == FILE and not file.exists() and elsewhere.is_file():
+        return location(elsewhere.read_text().strip())
+    return URL.create("sqlite", database=str(file))
+
+
+def run_of(url: URL) -> tuple[URL, str | None]:
+    """Return the URL of a database, and the run that it names."""
+    named = url.query.get(_RUN)
+    return url.difference_update_query([_RUN]), named if isinstance(named, str) else None
+
+
+def place_in_server(database: str) -> str:
+    """Return a database's URL with the name of a new run in it, once it answers.
+
+    Raises UsageError, MissingPrerequisite, StorageError.
+    """
+    url = location(database) if "://" in database else None
+    if url is None or url.get_backend_name() == "sqlite":
+        raise UsageError(
+            "--database is for a server", "use postgresql+psycopg://user@host/name, or --out for a file"
+        )
+    engine = engine_for(url, read_only=False)
+    with storage_errors(url):
+        engine.connect().close()
+    engine.dispose()
+    return url.update_query_dict({_RUN: uuid.uuid4().hex}).render_as_string(hide_password=False)
 
 
 def shown(url: URL) -> str:

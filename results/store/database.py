@@ -27,6 +27,7 @@ from kernelwright.results.store.connection import (
     engine_for,
     location,
     require_present,
+    run_of,
     shown,
     storage_errors,
     writing,
@@ -34,7 +35,6 @@ from kernelwright.results.store.connection import (
 from kernelwright.results.store.encoding import column_text, json_text, record_text
 from kernelwright.results.store.records import LlmCall, RecordedAttempt, RecordedRun, TaskRun, TaskState
 from kernelwright.results.store.rows import (
-    OLDEST_SCHEMA,
     SCHEMA_VERSION,
     AttemptRow,
     Base,
@@ -45,15 +45,14 @@ from kernelwright.results.store.rows import (
     SchemaRow,
     TaskRow,
 )
+from kernelwright.results.store.schema import NoRunError, is_older, migrate, no_run
 
 R = TypeVar("R", bound=Record)
+__all__ = ["NoRunError", "RunDatabase"]
+
 JSON = TypeAdapter[JsonValue](JsonValue)
 _SETTINGS = TypeAdapter[dict[str, JsonValue]](dict[str, JsonValue])
 _LESSONS = TypeAdapter[dict[str, tuple[str, ...]]](dict[str, tuple[str, ...]])
-
-
-class NoRunError(StorageError):
-    """No run was ever recorded in this place, whether or not it exists."""
 
 
 class RunDatabase:
@@ -75,10 +74,10 @@ class RunDatabase:
         tasks: Iterable[Task] = (),
     ) -> Self:
         """Start a run of `tasks` in `where` (run folder, SQLite file or URL), creating tables if needed."""
-        url = location(where)
+        url, named = run_of(location(where))
         engine = engine_for(url, read_only=False)
         run = RunRow(
-            id=uuid.uuid4().hex,
+            id=named or uuid.uuid4().hex,
             started=datetime.now(UTC).isoformat(),
             command=column_text(command),
             settings=json_text(dict(settings)),
@@ -92,7 +91,7 @@ class RunDatabase:
             with database._write() as session:
                 connection = session.connection()
                 if inspect(connection).has_table(SchemaRow.__tablename__):
-                    _migrate(session, url)
+                    migrate(session, url)
                 else:
                     Base.metadata.create_all(connection)
                     session.add(SchemaRow(version=SCHEMA_VERSION, written_by=kernelwright_version()))
@@ -112,23 +111,24 @@ class RunDatabase:
         One of an older schema is migrated first, also for a reader. Raises StorageError if there is none, or
         if its schema is newer than the one this version writes.
         """
-        url = location(where)
+        url, named = run_of(location(where))
+        run_id = run_id or named
         if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
-            raise _no_run(url)
+            raise no_run(url)
         engine = engine_for(url, read_only)
         database = cls(url, engine, "")
         try:
             with database._read() as session:
                 if not inspect(session.connection()).has_table(SchemaRow.__tablename__):
-                    raise _no_run(url)
-                older = _check_schema(session, url)
+                    raise no_run(url)
+                older = is_older(session, url)
             if older:
                 database._migrate_older()
             with database._read() as session:
                 runs = select(RunRow.id).order_by(RunRow.started.desc())
                 found = session.scalar(runs if run_id is None else runs.where(RunRow.id == run_id))
                 if found is None:
-                    raise _no_run(url)
+                    raise no_run(url)
         except BaseException:
             database.close()
             raise
@@ -380,7 +380,7 @@ class RunDatabase:
         engine = engine_for(self.url, read_only=False)
         try:
             with RunDatabase(self.url, engine, "")._write() as session:
-                _migrate(session, self.url)
+                migrate(session, self.url)
         except StorageError as error:
             raise StorageError(
                 f"{shown(self.url)} is of an older version and cannot be migrated: {error.message}",
@@ -427,35 +427,6 @@ class RunDatabase:
             ) from error
         except ValueError as error:  # a state of a task, or text where a number belongs
             raise damaged(self.url) from error
-
-
-def _no_run(url: URL) -> NoRunError:
-    return NoRunError(f"{shown(url)} holds no run", "give a folder written by `kernelwright run --out DIR`")
-
-
-def _migrate(session: Session, url: URL) -> None:
-    """Bring a database to the newest schema, if it is of an older one. Raises as `_check_schema` does."""
-    if not _check_schema(session, url):
-        return
-    from kernelwright.results.store.migrations import migrate  # imports Alembic
-
-    row = session.scalars(select(SchemaRow)).one()
-    migrate(session.connection(), row.version)
-    row.version, row.written_by = SCHEMA_VERSION, kernelwright_version()
-
-
-def _check_schema(session: Session, url: URL) -> bool:
-    """Return True if a database is of an older schema. Raises StorageError if this version cannot read it."""
-    row = session.scalar(select(SchemaRow))
-    if row is None:
-        raise _no_run(url)
-    if not OLDEST_SCHEMA <= row.version <= SCHEMA_VERSION:
-        age = "newer" if row.version > SCHEMA_VERSION else "older"
-        raise StorageError(
-            f"{shown(url)} has schema {row.version}, {age} than the schema {SCHEMA_VERSION} of this version",
-            f"use kernelwright {row.written_by}, which wrote it",
-        )
-    return row.version < SCHEMA_VERSION
 
 
 def _llm_call(row: LlmCallRow) -> LlmCall:

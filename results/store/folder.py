@@ -1,4 +1,7 @@
-"""A run's folder: `run.db`, `summary.json`, `report.html`, `best/<task>.py`; held by one process."""
+"""A run's folder: `run.db`, `summary.json`, `report.html`, `best/<task>.py`; held by one process.
+
+In place of `run.db`, `run.url` may name a server's database, and the run in it.
+"""
 
 import fcntl
 import os
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.results.store.connection import ELSEWHERE, FILE, place_in_server
 from kernelwright.results.store.database import NoRunError, RunDatabase
 
 
@@ -26,15 +30,22 @@ class RunFolder:
         self._lock: int | None = None
 
     @classmethod
-    def create(cls, path: Path) -> Self:
+    def create(cls, path: Path, database: str | None = None) -> Self:
         """Create a folder, or take an existing one that holds no run.
 
-        Raises UsageError if it holds a run, StorageError if it cannot be written or is in use.
+        `database`: the URL of a server's, in place of a file in it. Raises UsageError if it holds a run,
+        StorageError if it cannot be written or is in use, or if the server does not answer.
         """
+        place = place_in_server(database) if database is not None else None
         folder = cls.hold(path)
         if folder.holds_run:
             folder.close()
             raise UsageError(f"{path} already holds a run", f"use --resume {path} or another --out")
+        elsewhere = path / ELSEWHERE
+        elsewhere.unlink(missing_ok=True)
+        if place is not None:
+            elsewhere.touch(0o600)  # it may hold a password
+            elsewhere.write_text(place + "\n")
         return folder
 
     @classmethod
@@ -62,7 +73,7 @@ class RunFolder:
 
     @property
     def database(self) -> Path:
-        return self.path / "run.db"
+        return self.path / FILE
 
     @property
     def summary(self) -> Path:
