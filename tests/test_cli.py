@@ -264,7 +264,7 @@ BROKEN_TASKS = {
 }
 # A model is given to `optimize` in place of tasks; the same command goes on with its folder.
 SURFACE["optimize"] = {"named", "--train", "--most-calls", "--most-parts"} | SURFACE["run"] - {
-    "tasks", "--suite", "--set", "--precision", "--kernelbench-dir", "--resume", "--replay", "--dry-run"
+    "tasks", "--suite", "--set", "--precision", "--kernelbench-dir", "--resume", "--replay", "--dry-run", "--database"
 }  # fmt: skip
 
 
