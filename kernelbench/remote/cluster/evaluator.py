@@ -111,7 +111,7 @@ class ClusterEvaluator(LocalEvaluator):
         while len(self._tasks) > _KNOWN:
             del self._tasks[next(iter(self._tasks))]
         key = task.id, task.sha256, candidate.sha256, candidate.language, measurement
-        found: Evaluation = self._slot.evaluate(key, task, candidate, measurement, build)
+        found: Evaluation = self._slot.call_again(key, "evaluate", task, candidate, measurement, build)
         if differs := difference(found.target, self.target):
             raise InfrastructureError(f"{self.name} is another machine than before: {differs}", BEGIN_ANOTHER)
         return found
@@ -122,11 +122,13 @@ class ClusterEvaluator(LocalEvaluator):
     def profiled_there(
         self, task: Task, candidate: Candidate, evaluation: Evaluation, known: str | None, closely: bool
     ) -> str | None:
-        found: str | None = self._slot.call("profile", task, candidate, evaluation, known, closely)
+        key = "profile", task.sha256, candidate.sha256, closely
+        asked = task, candidate, evaluation, known, closely
+        found: str | None = self._slot.call_again(key, "profile", *asked)
         return found
 
     def work(self, task: Task) -> Work:
-        found: Work = self._slot.call("work", task)
+        found: Work = self._slot.call_again(("work", task.sha256), "work", task)
         return found
 
     def computing(self) -> AbstractContextManager[None]:
@@ -179,6 +181,7 @@ def on_cluster(
     try:
         started = _started(handles, say)
         timed, builders = of_one_kind(started, recorded, say)
+        _warn_of_network(timed, say)
         chosen = {handle for handle, _ in timed} | set(builders)
         _end([handle for handle in handles if handle not in chosen])
         local = Referee.start(cache=cache)
@@ -264,6 +267,20 @@ def _started(handles: Sequence[SlotHandle], say: Say) -> list[tuple[SlotHandle, 
     for handle, reason in why.items():
         say(f"{handle.name} is left out: {reason}")
     return [(handle, found[handle]) for handle in handles if handle in found]
+
+
+def _warn_of_network(timed: Sequence[tuple[SlotHandle, SlotInfo]], say: Say) -> None:
+    """Say where candidates could reach Ray's ports, which take orders from anybody."""
+    open_ones = [
+        handle.name
+        for handle, info in timed
+        if any(layer.name == "network_namespace" and not layer.on for layer in info.environment.sandbox)
+    ]
+    if open_ones:
+        more = f" and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
+        say(
+            f"{open_ones[0]}{more}: candidates are not kept off the network, nor off Ray's ports (docs/cluster.md)"
+        )
 
 
 def _no_kernelwright(message: str) -> str:

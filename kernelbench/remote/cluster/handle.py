@@ -16,10 +16,11 @@ from kernelwright.kernelbench.evaluator.pool import NoVerdictError
 from kernelwright.kernelbench.remote.cluster.nodes import RESOURCE, SlotPlace
 from kernelwright.kernelbench.remote.cluster.slot import ClusterSlot, SlotInfo, StartSlot
 
-MOST_TRIES = 3  # at an evaluation, on all slots together
+MOST_TRIES = 3  # at what is asked, on all slots together
 BACK_S = 180.0  # that an actor may take to start again
 _PAUSE_S, _CLOSE_S = 0.5, 5.0
 _AHEAD = 10  # calls beside the evaluations under way: those that wait, and questions
+_GONE = "it is gone"
 _LEFT = "begin again with --resume"
 _log = logging.getLogger("kernelwright")
 
@@ -55,7 +56,7 @@ class SlotHandle:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.place, self.lost = place, ""
-        self.name = f"node {place.address} ({place.node[:6]})"
+        self.name = f"node {place.address} ({place.node[:6]}{f', GPU {place.number}' if place.gpus else ''})"
         self._tries, self._closed = tries, threading.Event()
         self._looking = threading.Lock()
         self._actor = (
@@ -88,15 +89,15 @@ class SlotHandle:
         references = getattr(self._actor, method).options(num_returns=parts).remote(*arguments)
         return self._answer(references[0]), references[1]
 
-    def evaluate(self, key: Hashable, *arguments: object) -> Any:
-        """Return the answer of `ClusterSlot.evaluate`, asked again where its process died.
+    def call_again(self, key: Hashable, method: str, *arguments: object) -> Any:
+        """Return the answer of a method, asked again where the process died.
 
-        `key`: of the evaluation, whose tries are counted. Raises NoVerdictError after `MOST_TRIES`,
+        `key`: of what is asked, whose tries are counted. Raises NoVerdictError after `MOST_TRIES`,
         SlotLostError where this slot is not to be asked again.
         """
         while True:
             try:
-                found = self.call("evaluate", *arguments)
+                found = self.call(method, *arguments)
             except SlotDiedError as death:
                 if self._closed.is_set():
                     raise
@@ -104,7 +105,7 @@ class SlotHandle:
                 if tries >= MOST_TRIES:
                     self._tries.ended(key)
                     raise NoVerdictError(
-                        f"no verdict: {tries} processes that evaluated it died, the last on {self.name}",
+                        f"no verdict: {tries} processes that worked on it died, the last on {self.name}",
                         "see Ray's logs there, and its memory",
                     ) from None
                 self._await_return(death)
@@ -145,7 +146,7 @@ class SlotHandle:
                         continue
                     self.lost = f"it does not come back within {BACK_S:.0f} s"
                 except ray.exceptions.ActorUnschedulableError:
-                    self.lost = "it is gone"
+                    self.lost = _GONE
                 except ray.exceptions.RayError as error:
                     self.lost = f"its evaluator is gone ({_in_a_line(error)})"
                 else:
@@ -165,6 +166,8 @@ class SlotHandle:
                 f"{self.name}: {_in_a_line(cause)}", "see Ray's logs there; report it if it is a bug"
             ) from None
         except ray.exceptions.RayError as error:
+            if isinstance(error, ray.exceptions.ActorUnschedulableError):
+                self.lost = _GONE
             raise SlotDiedError(f"{self.name}: {_in_a_line(error)}", "see Ray's logs there") from None
 
 

@@ -27,7 +27,7 @@ _START = "start one with `ray start --head`, or name another as --cluster HOST:6
 
 @dataclass(frozen=True)
 class SlotPlace:
-    """Room for an actor on a node. `resources`: of Ray's, that it takes."""
+    """Room for an actor on a node, the `number`-th of it."""
 
     node: str  # Ray's id
     address: str
@@ -35,6 +35,7 @@ class SlotPlace:
     gpus: int = 0
     resources: float = 0.0  # of RESOURCE
     timed: bool = True  # False: it builds and checks
+    number: int = 0
 
 
 def attach(address: str) -> None:
@@ -81,7 +82,7 @@ def places_among(nodes: Sequence[dict[str, Any]], device: str) -> list[SlotPlace
         cpus, gpus, own = has.get("CPU", 0.0), int(has.get("GPU", 0)), int(has.get(RESOURCE, 0))
         on_cpu = device == "cpu"
         room = min(1, own if offered else int(cpus)) if on_cpu else min(gpus, own) if offered else gpus
-        for _ in range(room):
+        for number in range(room):
             found.append(
                 SlotPlace(
                     node=node["NodeID"],
@@ -89,6 +90,7 @@ def places_among(nodes: Sequence[dict[str, Any]], device: str) -> list[SlotPlace
                     cpus=float(int(cpus // room)),
                     gpus=0 if on_cpu else 1,
                     resources=1.0 if offered else 0.0,
+                    number=number,
                 )
             )
         if not room and on_cpu and cpus >= 1:

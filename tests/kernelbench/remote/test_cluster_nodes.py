@@ -53,6 +53,10 @@ def test_a_cluster_without_room() -> None:
         places_among([node("1", CPU=8.0)], "cuda:0")
 
 
+def test_slots_have_names_of_their_own() -> None:
+    assert [place.number for place in places_among([node("1", GPU=2.0, CPU=4.0)], "cuda:0")] == [0, 1]
+
+
 def started(name: str, chip: str = "", machine: str = "", timed: bool = True) -> tuple[Any, SlotInfo]:
     place = SlotPlace(name, f"10.0.0.{name}", 8.0, timed=timed)
     target = TARGET

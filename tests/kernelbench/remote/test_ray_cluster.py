@@ -17,7 +17,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'kernelwrig
 from kernelwright.agent.cluster_slot import started_slot
 from kernelwright.kernelbench.candidates import reference_candidate
 from kernelwright.kernelbench.errors import InfrastructureError, UsageError
-from kernelwright.kernelbench.evaluator import EFFORTS, EvaluationPool, Limits, Measurement, Protocol
+from kernelwright.kernelbench.evaluator import EFFORTS, SEARCH, EvaluationPool, Limits, Measurement, Protocol
 from kernelwright.kernelbench.evaluator.pool import NoVerdictError
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Verdict
 from kernelwright.kernelbench.remote.cluster import evaluator
@@ -117,7 +117,7 @@ def test_a_process_that_dies_is_started_again_and_its_evaluation_tried_again(
 def test_three_deaths_are_no_verdict(nodes: Any, tmp_path: Path) -> None:
     with evaluating(tmp_path, []) as pool:
         without_builders(pool)
-        with pytest.raises(NoVerdictError, match=r"no verdict: 3 processes that evaluated it died"):
+        with pytest.raises(NoVerdictError, match=r"no verdict: 3 processes that worked on it died"):
             pool.evaluate(TASKS[0], candidate("kills"))
         assert pool.evaluate(TASKS[0], candidate("another")).verdict is Verdict.correct
     assert len(logged(tmp_path, "begun")) == 3 + 1
@@ -169,7 +169,7 @@ def test_an_interrupt_ends_what_is_under_way_and_the_actors(nodes: Any, tmp_path
 def test_a_real_evaluation(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The builder's node builds and checks; the nodes are one machine, so one of them is timed."""
     said: list[str] = []
-    (relu,) = resolve(["builtin:level1/relu"])
+    (relu,) = resolve(["builtin:level1/relu"], overrides={"batch_size": "64"})
     start = partial(
         started_slot,
         device="cpu",
@@ -179,7 +179,7 @@ def test_a_real_evaluation(nodes: Any, tmp_path: Path, monkeypatch: pytest.Monke
         profilers="none",
     )
     with on_cluster(start, device="cpu", cache=tmp_path, say=said.append) as found:
-        evaluation = found.evaluate(relu, reference_candidate(relu), Measurement(("eager",)))
+        evaluation = found.evaluate(relu, reference_candidate(relu), Measurement(("eager",), SEARCH))
         assert found.work(relu).input_bytes > 0
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.speedup is not None and evaluation.target.device == "cpu"
