@@ -278,9 +278,7 @@ def _warn_of_network(timed: Sequence[tuple[SlotHandle, SlotInfo]], say: Say) -> 
     ]
     if open_ones:
         more = f" and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
-        say(
-            f"{open_ones[0]}{more}: candidates are not kept off the network, nor off Ray's ports (docs/cluster.md)"
-        )
+        say(f"{open_ones[0]}{more}: candidates can reach the network and Ray's ports (docs/cluster.md)")
 
 
 def _no_kernelwright(message: str) -> str:
