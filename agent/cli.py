@@ -23,6 +23,7 @@ from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.options import command
 from kernelwright.results.lessons.lessons import Effect, effects_of
+from kernelwright.results.store.connection import location, shown
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
 from kernelwright.results.store.records import LlmCall, TaskState
@@ -39,7 +40,10 @@ def run(config: RunConfig) -> int:
 
     Further options, of a model's endpoint: docs/options.md.
     """
-    return execute(config, shlex.join(["kernelwright", *sys.argv[1:]]))
+    words, database = sys.argv[1:], config.output.database
+    if database is not None:  # without its password
+        words = [word.replace(database, shown(location(database))) for word in words]
+    return execute(config, shlex.join(["kernelwright", *words]))
 
 
 def execute(config: RunConfig, command: str) -> int:
