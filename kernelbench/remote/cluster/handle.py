@@ -70,7 +70,7 @@ class SlotHandle:
                 max_restarts=-1,
                 max_task_retries=0,  # they are counted here, over all slots
             )
-            .remote(start)
+            .remote(start, place.number, place.of)
         )
         self.ready = self._actor.info.remote()
 

@@ -27,7 +27,7 @@ _START = "start one with `ray start --head`, or name another as --cluster HOST:6
 
 @dataclass(frozen=True)
 class SlotPlace:
-    """Room for an actor on a node, the `number`-th of it."""
+    """Room for an actor on a node, the `number`-th of so many."""
 
     node: str  # Ray's id
     address: str
@@ -36,6 +36,7 @@ class SlotPlace:
     resources: float = 0.0  # of RESOURCE
     timed: bool = True  # False: it builds and checks
     number: int = 0
+    of: int = 1
 
 
 def attach(address: str) -> None:
@@ -91,6 +92,7 @@ def places_among(nodes: Sequence[dict[str, Any]], device: str) -> list[SlotPlace
                     gpus=0 if on_cpu else 1,
                     resources=1.0 if offered else 0.0,
                     number=number,
+                    of=room,
                 )
             )
         if not room and on_cpu and cpus >= 1:

@@ -13,6 +13,7 @@ from pydantic import PositiveInt
 
 from kernelwright.kernelbench.evaluator import CHECK, LocalEvaluator, Measurement
 from kernelwright.kernelbench.evaluator.pool import EvaluationPool
+from kernelwright.kernelbench.machine import parts_of_cpus
 from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Record, Target, Task, Work
 from kernelwright.kernelbench.version import kernelwright_version
 
@@ -52,8 +53,13 @@ class SlotInfo(Record):
 class ClusterSlot:
     """Evaluations on one device. Thread-safe; it times one at a time, and builds others meanwhile."""
 
-    def __init__(self, start: StartSlot) -> None:
-        """Start the evaluator. Raises what `start` raises."""
+    def __init__(self, start: StartSlot, number: int = 0, of: int = 1) -> None:
+        """Start the evaluator, with its part of the CPUs where it is one of several on a node.
+
+        Raises what `start` raises.
+        """
+        if of > 1:  # of this thread, and of all processes that it starts
+            os.sched_setaffinity(0, parts_of_cpus(of)[number])
         with contextlib.suppress(PermissionError):  # Ray's workers give way to all others, by default
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         self._stack = ExitStack()

@@ -4,6 +4,9 @@ import io
 import os
 import sys
 import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +15,10 @@ import pytest
 
 from kernelwright.agent.options.evaluation import EvaluationOptions
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.kernelbench.machine import parts_of_cpus
 from kernelwright.kernelbench.remote.cluster.evaluator import of_one_kind
 from kernelwright.kernelbench.remote.cluster.nodes import RESOURCE, SlotPlace, attach, places_among
-from kernelwright.kernelbench.remote.cluster.slot import SlotInfo, packed, unpack
+from kernelwright.kernelbench.remote.cluster.slot import ClusterSlot, SlotInfo, packed, unpack
 from kernelwright.kernelbench.remote.options import cluster_target
 from tests.helpers.results.run_factory import ENVIRONMENT, TARGET
 
@@ -55,6 +59,22 @@ def test_a_cluster_without_room() -> None:
 
 def test_slots_have_names_of_their_own() -> None:
     assert [place.number for place in places_among([node("1", GPU=2.0, CPU=4.0)], "cuda:0")] == [0, 1]
+
+
+def test_slots_of_one_node_share_its_cpus() -> None:
+    """Affinity and priority are a thread's, and its processes inherit them."""
+    found: list[set[int]] = []
+
+    @contextmanager
+    def start() -> Iterator[Any]:
+        found.append(os.sched_getaffinity(0))
+        yield SimpleNamespace(pool=None, evaluator=None)
+
+    for number in range(2):
+        thread = threading.Thread(target=ClusterSlot, args=(start, number, 2))
+        thread.start()
+        thread.join()
+    assert found == [set(part) for part in parts_of_cpus(2)]
 
 
 def started(name: str, chip: str = "", machine: str = "", timed: bool = True) -> tuple[Any, SlotInfo]:
