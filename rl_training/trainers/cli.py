@@ -111,6 +111,7 @@ def rl(config: RlConfig) -> None:
         on_servers = servers_target(servers, token, target=rollouts.target)
         devices: tuple[str, ...] = (on_servers.device,)
     elif rollouts.cluster is not None:
+        devices_of(rollouts.target)  # refuses a chip that kernels are only built for
         on_cluster = on_cluster.resolved()
         devices = (on_cluster.device,)
     else:
