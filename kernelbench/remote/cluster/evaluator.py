@@ -190,10 +190,9 @@ def on_cluster(
         raise
     helpers = BuilderSlots(builders)
     *others, last = timed  # closed last, with the process that the others' are forked from
-    members = [
-        ClusterEvaluator(handle, info, local.sibling(), helpers, owned=(handle,)) for handle, info in others
-    ]
-    members.append(ClusterEvaluator(*last, local, helpers, owned=(last[0], *builders)))
+    owned = [*(handle for handle, _ in timed), *builders]  # by each, to end all of them at the same time
+    members = [ClusterEvaluator(handle, info, local.sibling(), helpers, owned) for handle, info in others]
+    members.append(ClusterEvaluator(*last, local, helpers, owned))
     return SeveralDevices(members) if others else members[0]
 
 

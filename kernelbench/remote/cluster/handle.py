@@ -122,11 +122,12 @@ class SlotHandle:
         """End the actor: what is under way there ends, and nothing is asked again."""
         import ray
 
-        self._closed.set()
-        if self.lost or not ray.is_initialized():
+        if self._closed.is_set() or not ray.is_initialized():
             return
+        self._closed.set()
         try:
-            ray.wait([self._actor.close.remote()], timeout=_CLOSE_S)
+            if not self.lost:
+                ray.wait([self._actor.close.remote()], timeout=_CLOSE_S)
             ray.kill(self._actor)
         except (ray.exceptions.RayError, ValueError):
             pass  # it is gone
