@@ -32,8 +32,9 @@ from kernelwright.agent.builtin.passes.permute_producers import permute_producer
 from kernelwright.agent.builtin.passes.repeated import repeated
 from kernelwright.agent.builtin.passes.reroll import reroll
 from kernelwright.agent.builtin.passes.short_rows import short_rows
+from kernelwright.agent.builtin.passes.split_reductions import split_reductions
 from kernelwright.agent.builtin.passes.split_values import split_values
-from kernelwright.agent.builtin.schedule import DEFAULT, Schedule
+from kernelwright.agent.builtin.schedule import DEFAULT, GRAPH_KNOBS, Schedule
 from kernelwright.agent.builtin.scheduling.launches import launches
 
 PASSES: tuple[Callable[[Program], Program], ...] = (
@@ -91,9 +92,11 @@ def scheduled(
 ) -> tuple[list[Forward], set[str]]:
     """Return what is to be rendered, and the knobs that would change nothing of it.
 
-    `together`: small calls may share a launch. Raises Untraceable and NothingToFuse.
+    `together`: small calls may share a launch, and long reductions be split. Raises Untraceable and
+    NothingToFuse.
     """
-    programs = {path: program_of(part, schedule, watch) for path, part in _parts(graph).items()}
+    among = language.multiprocessors if together else 0
+    programs = {path: program_of(part, schedule, watch, among) for path, part in _parts(graph).items()}
     forwards = []
     fuse_matters = False
     for path, program in programs.items():
@@ -114,8 +117,13 @@ def _parts(graph: Graph) -> Mapping[str, Graph]:
     return graph.parts or {"": graph}
 
 
-def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = nobody) -> Program:
-    """Lower a graph to a program and run all passes on it. Raises Untraceable."""
+def program_of(
+    graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = nobody, multiprocessors: int = 0
+) -> Program:
+    """Lower a graph to a program and run all passes on it.
+
+    Long reductions are split among `multiprocessors`, if there are any. Raises Untraceable.
+    """
     watch("graph", graph)
     matched = with_fused_attention(graph)
     if matched is None:
@@ -129,7 +137,22 @@ def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = nobody
     for run in PASSES:
         program = run(program)
         watch(run.__name__, program)
+    if multiprocessors:
+        program = _split(program, schedule, multiprocessors)
+        watch(split_reductions.__name__, program)
     return program
+
+
+def _split(program: Program, schedule: Schedule, multiprocessors: int) -> Program:
+    """Return the program with long reductions split, unless the schedule says that they are not."""
+    chosen = schedule.value("split")
+    blocks = multiprocessors * max(int(each) for each in GRAPH_KNOBS["split"] if each != "off")
+    if split_reductions(program, blocks) is program:
+        return program
+    program.choices["split"] = chosen
+    if chosen == "off":
+        return program
+    return dead_code(split_reductions(program, multiprocessors * int(chosen)))
 
 
 def _fused(program: Program, fuse: str) -> tuple[Program, list[Unit], bool]:

@@ -18,6 +18,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "products": ("own", "library", "tiled"),  # own: with few vectors; tiled: of small matrices, too
     "blocks": ("16", "4", "64", "off"),  # MiB of a product that is reduced away, at a time; off: the whole
     "topk": ("own", "library"),  # of few elements
+    "split": ("off", "8", "4", "2", "16"),  # blocks that long reductions have for each multiprocessor
     "vector": ("512", "256"),  # bits; the compiler's preference
     "unroll": ("off", "on"),  # -funroll-loops
 }

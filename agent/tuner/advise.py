@@ -28,6 +28,7 @@ _PLAIN = {
     "products": "library",
     "topk": "library",
     "blocks": "off",
+    "split": "off",
 }
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
 _DIGITS = 6  # of gains: the last ones depend on the machine
@@ -186,8 +187,8 @@ def _retreat(history: Sequence[Attempt], hold: Set[str]) -> Advice | None:
     return Advice(
         bottleneck="no candidate is correct yet",
         method="retreat to the plainest schedule",
-        plan="Keep reductions apart from what feeds them, leave products to the library; no buffers, "
-        "in-place results, streaming stores, shared columns or joined passes.",
+        plan="Keep reductions whole and apart from what feeds them, leave products to the library; no "
+        "buffers, in-place results, streaming stores, shared columns or joined passes.",
         evidence={},
         predicted_gain=1.0,
         schedule={k: v for k, v in plain.items() if schedule.get(k) != v},

@@ -168,6 +168,14 @@ RULES = (
         0.08,
     ),
     Rule(
+        "split",
+        "change how many blocks share a long reduction",
+        "Give long reductions {new} blocks for each multiprocessor instead of {old} (off: a block for each "
+        "row): more of them load at the same time, fewer leave less to be put together.",
+        frozenset({"memory", "latency", "launch", "imbalance"}),
+        0.3,
+    ),
+    Rule(
         "in_place",
         "change where the result goes",
         "Set in_place={new} in {where} (was {old}): written over the library call's result it needs no new "

@@ -85,6 +85,8 @@ def taken(
 
 
 class GpuLanguage(Language):
+    multiprocessors = CARDS["sm_90"].multiprocessors
+
     @abstractmethod
     def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
         """Return the line that launches a function."""

@@ -144,6 +144,12 @@ def _convert(settings: Settings) -> Expression:
     return call(f"rounded_{dtype}", X0) if dtype in EIGHTS else X0
 
 
+def _position_of_part(settings: Settings) -> Expression:
+    """Return the place of a row's extreme: X2 in the part whose extreme it is, behind the parts before."""
+    place = INDEX * Const(settings["length"], "int32") + X(2, "int32")  # type: ignore[arg-type]
+    return call("where", _IS_EXTREME, place, Const(2**31 - 1, "int32"), dtype="int32")
+
+
 def _shifted(sign: str) -> Pointwise:
     """Return the shift of an integer by a number of bits that is known."""
     return Pointwise(("self", "other"), lambda settings: Infix(sign, X0, number(settings["other"], 0)), 1)
@@ -157,6 +163,7 @@ def _unranked(settings: Settings) -> Expression:
     return Call("unranked_down" if settings["smallest"] else "unranked", (X0,), overloaded=False)
 
 
+_IS_EXTREME = equal(X0, X1) | unequal(X0, X0)  # a NaN counts as the extreme
 _SIGMOID_OF_SELF = call("sigmoid", X1)
 
 POINTWISE: dict[str, Pointwise] = {
@@ -214,9 +221,9 @@ POINTWISE: dict[str, Pointwise] = {
     "softshrink": Pointwise(("self", "lambd"), _softshrink, 1),
     "carried": _unary(call("where", FIRST_STEP, X0, BEFORE)),
     "position": _binary(
-        call("where", equal(X0, X1) | unequal(X0, X0), INDEX, Const(2**31 - 1, "int32"), dtype="int32"),
-        "operands",
+        call("where", _IS_EXTREME, INDEX, Const(2**31 - 1, "int32"), dtype="int32"), "operands"
     ),
+    "position_of_part": Pointwise(("self", "other", "place"), _position_of_part, 3, "operands"),
     "ranked": Pointwise(("self",), _ranked, 1, "operands", cost=8),
     "unranked": Pointwise(("self",), _unranked, 1, "operands", cost=4),
     "place": _unary(Call("place_of", (X0,), overloaded=False)),

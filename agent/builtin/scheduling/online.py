@@ -17,11 +17,11 @@ It pays where a row is not in the cache when the second pass begins. A softmax o
 MiB each, has its first two passes joined in C++ (`online=on`), and reads %x twice instead of three times.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Reduce, Scan, View
+from kernelwright.agent.builtin.ir.corrections import correction
+from kernelwright.agent.builtin.ir.program import Reduce, Scan
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
@@ -55,43 +55,12 @@ def _plain(stage: Stage) -> bool:
 
 
 def _joined(planned: Plan, number: int, first: Reduce, second: Reduce) -> Online | None:
-    by_name: Mapping[str, Fused] = planned.statements
-    if (
-        {planned.level(first.name), planned.level(second.name)} != {"row"}
-        or second.op != "sum"
-        or second.dtype not in ("float32", "float64")
-    ):
+    if {planned.level(first.name), planned.level(second.name)} != {"row"}:
         return None
-    summed = by_name.get(second.operand.base)
-    if not isinstance(summed, Compute) or first.dtype != second.dtype:
+    found = correction(first, second, planned.statements, planned.row_length)
+    if found is None or (found.mean and planned.level(found.mean) != "row"):
         return None
-    argument = summed.operands[0]
-    if first.op == "amax" and summed.op in ("exp", "exp_nonpositive"):
-        below = _is_difference(argument, first.operand, first.name, by_name)
-        return Online("exponentials", number, first, second) if below else None
-    if first.op == "sum" and summed.op == "mul" and summed.operands[1] == argument:
-        centered = by_name.get(argument.base) if isinstance(argument, View) else None
-        mean = centered.operands[-1] if isinstance(centered, Compute) else None
-        found = by_name.get(mean.base) if isinstance(mean, View) else None
-        if not isinstance(found, Compute) or found.op != "div" or planned.level(found.name) != "row":
-            return None
-        total, count = found.operands
-        is_mean = (
-            isinstance(total, View) and total.base == first.name and count == Constant(planned.row_length)
-        )
-        assert isinstance(argument, View)
-        if is_mean and _is_difference(argument, first.operand, found.name, by_name):
-            return Online("squares", number, first, second, found.name, argument.base)
-    return None
-
-
-def _is_difference(operand: object, minuend: View, subtrahend: str, by_name: Mapping[str, Fused]) -> bool:
-    """Return True if an operand is `minuend` less `subtrahend`."""
-    found = by_name.get(operand.base) if isinstance(operand, View) else None
-    if not isinstance(found, Compute) or found.op != "sub" or found.settings:
-        return False
-    left, right = found.operands
-    return left == minuend and isinstance(right, View) and right.base == subtrahend
+    return Online(found.kind, number, first, second, found.mean, found.centered)
 
 
 def _reads_only(planned: Plan, stage: Stage, found: Online) -> bool:

@@ -29,7 +29,7 @@ class Cuda(GpuLanguage):
     name = "cuda"
     folder = TEMPLATES
     graph_knobs = frozenset({"fuse"})
-    defaults = {"attention": "fused", "layout": "contiguous", "products": "tiled"}  # noqa: RUF012
+    defaults = {"attention": "fused", "layout": "contiguous", "split": "8", "products": "tiled"}  # noqa: RUF012
     choices = {"attention": ("fused", "apart"), "products": ("tiled", "library")}  # noqa: RUF012
     reserved = RESERVED
 

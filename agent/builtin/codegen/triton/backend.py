@@ -52,7 +52,7 @@ class Triton(GpuLanguage):
     name = "triton"
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse"})
-    defaults = {"attention": "fused", "layout": "contiguous"}  # noqa: RUF012 - nobody writes to it
+    defaults = {"attention": "fused", "layout": "contiguous", "split": "8"}  # noqa: RUF012 - nobody writes to it
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
 
