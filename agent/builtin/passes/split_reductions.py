@@ -53,7 +53,7 @@ _BESIDE = 32  # columns side by side that a block works on: a line of memory
 
 @dataclass(frozen=True)
 class RowCut:
-    """Cut of rows into parts: the operand's axis `axis` is `count` parts, and all reduced axes before it are."""
+    """Cut of rows into parts: the operand's axis `axis` is `count` parts, and those before it are."""
 
     dims: tuple[int, ...]  # of the reduction
     shape: tuple[int, ...]  # of the operand, with the axis of the parts
