@@ -499,6 +499,13 @@ class Evaluation(Record):
         return self.verdict is Verdict.correct or unmeasured
 
     @property
+    def predicted_us(self) -> float | None:
+        """Predicted time of a call, of a right candidate that was not timed; None if nothing predicts it."""
+        if self.verdict is not Verdict.unmeasured or not self.right or self.timing is not None:
+            return None
+        return next((build.predicted_us for build in self.builds if build.predicted_us is not None), None)
+
+    @property
     def at_first_size(self) -> "Evaluation":
         """The evaluation with the times and speedups of the first size alone, which is what is profiled."""
         if not self.sizes:

@@ -1,5 +1,6 @@
 """Requests of searches, rules for stopping, and the best attempt of a history."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ class StopRules(Record):
                 )
         if len(rounds) >= self.rounds:
             return f"{self.rounds} rounds"
-        if rounds.last and needs_a_gpu(rounds.last[-1]):
+        if rounds.last and needs_a_gpu(rounds.last[-1]) and not _is_ranked(rounds.last[-1]):
             return "right, but what it takes cannot be timed here: the kernels need a GPU"
         since = len(rounds) - 1 - _last_gain(rounds) if len(rounds) else 0
         if self.patience is not None and since >= self.patience:
@@ -181,6 +182,11 @@ def needs_a_gpu(attempt: Attempt) -> bool:
     return evaluation.verdict is Verdict.unmeasured and of_gpu and evaluation.target.device == "cpu"
 
 
+def _is_ranked(attempt: Attempt) -> bool:
+    """Return True if predictions rank its schedule among others of the builtin coder."""
+    return bool(attempt.candidate.schedule) and attempt.evaluation.predicted_us is not None
+
+
 def without_advice(rounds: Rounds, number: int, coder: str = "") -> Request:
     """Return the request of a round that knows no more than the seed; every second one begins afresh.
 
@@ -196,13 +202,16 @@ def stuck(seeds: Sequence[Attempt], failures: Sequence[Attempt]) -> bool:
 
 
 def _last_gain(rounds: Rounds) -> int:
-    """Return the last round whose interval lies above the best median before it.
+    """Return the last round whose interval lies above the best median before it, or that gains as predicted.
 
     If there is none: the first, or where there is a seed, which a gain is held against, -1.
     """
     last, best = -1 if rounds.seeds else 0, 0.0
+    least_us = math.inf  # predicted, where nothing is timed
     for number, attempt in enumerate([*rounds.seeds, *rounds.last], -len(rounds.seeds)):
-        speedup = attempt.evaluation.speedup
+        speedup, predicted_us = attempt.evaluation.speedup, attempt.evaluation.predicted_us
+        if predicted_us is not None and predicted_us < least_us:
+            last, least_us = max(last, number), predicted_us
         if attempt.evaluation.verdict is not Verdict.correct or speedup is None or speedup.eager is None:
             continue
         if speedup.eager.low > best and number >= 0:

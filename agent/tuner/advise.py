@@ -3,7 +3,8 @@
 Each rule says how much one knob may do, and the profile how much of that there is to be gained. From that and
 what was measured of the task's schedules so far follows the posterior of those that were not tried; the judge
 proposes the move with the highest expected improvement. Before any is measured, gains of moves in tasks of
-the same class count, of this run or of others.
+the same class count, of this run or of others. Where no device can time GPU kernels, the cost model's
+predictions rank them.
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Protocol
 
 from kernelwright.agent.builtin.schedule import legal, name_of
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.gaussian_process import Posterior, is_reference, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Posterior, comparable, is_reference, measured
 from kernelwright.agent.tuner.posterior import kernel_of, posterior, speed_of_light
 from kernelwright.agent.tuner.rules import BY_KNOB, Rule
 from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
@@ -80,7 +81,7 @@ class RulesJudge:
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
         """Return the untried move with the highest expected gain; None if none is worth a try."""
-        known = timed(history)
+        known = comparable(history)
         if not known:
             return _retreat(history, self.hold)
         elsewhere = self.memory.expectations(task, history) if self.memory is not None else {}
@@ -212,6 +213,8 @@ def _plan(move: Move, candidate: Candidate) -> str:
 def _evidence(best: Attempt) -> dict[str, float]:
     timing = best.evaluation.timing
     found = {"candidate_us": timing.candidate_us.median} if timing is not None else {}
+    if (predicted_us := best.evaluation.predicted_us) is not None:
+        found["predicted_us"] = predicted_us
     if best.profile is not None:
         found |= {m.name: m.value for m in best.profile.metrics if m.unit == "1" and not m.kernel}
         for finding in best.profile.findings:

@@ -29,7 +29,7 @@ kept:
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from kernelwright.agent.builtin.schedule import legal, name_of
 from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.chips.cost_model import STATED_ERROR
 from kernelwright.kernelbench.records import Verdict
 
 # Standard deviations of logarithms of speedups, chosen by hand beside what measuring 720 schedules twice
@@ -57,7 +58,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TimedSchedule:
-    """A schedule that was timed. `speed`: the logarithm of its speedup; `noise`: its standard deviation."""
+    """A schedule that was timed, or whose time is predicted where none is.
+
+    `speed`: the logarithm of its speedup; `noise`: its standard deviation.
+    """
 
     schedule: Schedule
     speed: float
@@ -66,12 +70,24 @@ class TimedSchedule:
 
 def timed(history: Sequence[Attempt]) -> list[Attempt]:
     """Return the correct candidates of the builtin coder with kernels of its own, each once."""
+    return _once(
+        each
+        for each in history
+        if each.evaluation.verdict is Verdict.correct and each.evaluation.timing is not None
+    )
+
+
+def comparable(history: Sequence[Attempt]) -> list[Attempt]:
+    """Return those of `timed`; where no device times them, those whose times are predicted."""
+    return timed(history) or _once(each for each in history if each.evaluation.predicted_us is not None)
+
+
+def _once(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Return those of the builtin coder that have kernels of their own, each candidate once."""
     found: dict[str, Attempt] = {}
-    for attempt in history:
-        evaluation, candidate = attempt.evaluation, attempt.candidate
-        own = candidate.schedule and not is_reference(attempt) and _known(attempt)
-        if own and evaluation.verdict is Verdict.correct and evaluation.timing is not None:
-            found.setdefault(candidate.sha256, attempt)
+    for attempt in attempts:
+        if attempt.candidate.schedule and not is_reference(attempt) and _known(attempt):
+            found.setdefault(attempt.candidate.sha256, attempt)
     return list(found.values())
 
 
@@ -83,8 +99,16 @@ def _known(attempt: Attempt) -> bool:
 def measured(attempts: Sequence[Attempt]) -> list[TimedSchedule]:
     """Measure attempts against eager, timed side by side: the machine may have slowed down in between.
 
-    Intervals of a few rounds are too narrow by a factor of two to three (docs/LOG.md).
+    Intervals of a few rounds are too narrow by a factor of two to three (docs/LOG.md). What was not timed has
+    its predicted time, to within the stated error.
     """
+    guessed = [attempt.evaluation.predicted_us for attempt in attempts]
+    if any(guessed):
+        return [
+            TimedSchedule(attempt.candidate.schedule, -math.log(time_us), math.log(STATED_ERROR) / 2)
+            for attempt, time_us in zip(attempts, guessed, strict=True)
+            if time_us is not None
+        ]
     speedups = [attempt.evaluation.speedup for attempt in attempts]
     eager = [speedup.eager for speedup in speedups if speedup is not None and speedup.eager is not None]
     times = [attempt.evaluation.timing for attempt in attempts]

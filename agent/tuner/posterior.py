@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.builtin.schedule import name_of
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.gaussian_process import Posterior, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Posterior, comparable, measured, timed
 from kernelwright.agent.tuner.rules import BY_KNOB
 from kernelwright.kernelbench.records import Candidate
 from kernelwright.kernelbench.speed_of_light import trusted_share
@@ -36,12 +36,12 @@ def posterior(
     elsewhere: Mapping[str, Expectation] | None = None,
     best: Attempt | None = None,
 ) -> Posterior:
-    """Return the posterior of schedules; one in `history` must be timed.
+    """Return the posterior of schedules; one in `history` must be timed, or have a predicted time.
 
     `elsewhere`: effects of changes in other tasks, by technique. The profile of `best`, else of the first,
     gives the bottleneck and the kernels' shares of the time.
     """
-    known = timed(history)
+    known = comparable(history)
     profiled = best if best is not None and best.profile is not None else known[0]
     chosen = known[0].candidate.schedule
     likely = {name: math.log(expectation.likely) for name, expectation in (elsewhere or {}).items()}

@@ -16,7 +16,7 @@ from kernelwright.kernelbench.records import (
 from kernelwright.profiling.records import Finding, FindingKind, Metric, Profile
 from kernelwright.profiling.roofline import with_floor
 from kernelwright.results.lessons.lessons import Expectation
-from tests.helpers.attempts import SCHEDULE, attempt, candidate, over_eager, slower
+from tests.helpers.attempts import SCHEDULE, attempt, candidate, over_eager, predicted, slower
 
 TASK = Task(id="file:test", level=1, source="")
 
@@ -229,3 +229,19 @@ def test_the_last_candidate_is_the_reference_where_that_is_faster() -> None:
         TASK, [slower(0.9), over_eager(submitted, 0.5, 0.4, 0.6)]
     )  # and was no faster either
     assert behind is not None and behind.schedule != {"kernels": "none"}
+
+
+def test_where_nothing_is_timed_predictions_rank_schedules() -> None:
+    first, slow, fast = candidate(), candidate(k0__block="512"), candidate(k0__keep="off")
+    history = [predicted(first, 100.0), predicted(slow, 240.0), predicted(fast, 30.0)]
+    advice = RulesJudge().advise(TASK, history)
+    assert advice is not None and advice.about == fast.sha256
+    assert advice.evidence["predicted_us"] == 30.0 and "candidate_us" not in advice.evidence
+    assert moved(history, advice).schedule["k0.keep"] == "off"
+
+
+def test_a_measurement_counts_for_more_than_any_prediction() -> None:
+    timed_one, other = candidate(), candidate(k0__keep="off")
+    advice = RulesJudge().advise(TASK, [attempt(timed_one, 100.0), predicted(other, 1.0)])
+    assert advice is not None and advice.about == timed_one.sha256
+    assert "predicted_us" not in advice.evidence

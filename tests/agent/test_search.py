@@ -36,6 +36,7 @@ from kernelwright.kernelbench.records import (
 )
 from kernelwright.profiling.records import Profile
 from tests.helpers.anywhere import TARGET
+from tests.helpers.attempts import predicted
 
 
 def timed(us: float, light: float | None) -> Timing:
@@ -363,6 +364,16 @@ def test_what_cannot_be_timed_here_is_not_corrected() -> None:
     assert (
         StopRules(rounds=9).reached([replace(triton, evaluation=evaluation)]) is None
     )  # its kernels never ran
+
+
+def test_schedules_with_predicted_times_are_tried_without_a_gpu() -> None:
+    made = Candidate(source="", language="triton", author="builtin", schedule={"k0.warps": "8"})
+    history = [predicted(made, time_us) for time_us in (90.0, 60.0, 70.0)]
+    assert StopRules(rounds=9).reached(history) is None
+    assert StopRules(rounds=9, patience=1).reached(history[:2]) is None
+    assert StopRules(rounds=9, patience=1).reached(history) == "no gain in 1 rounds"
+    by_a_model = made.model_copy(update={"schedule": {}, "author": "llm"})
+    assert "need a GPU" in (StopRules(rounds=9).reached([predicted(by_a_model, 90.0)]) or "")
 
 
 def scheduled(history: Sequence[Attempt], **schedule: str) -> Attempt:
