@@ -60,6 +60,7 @@ KINDS |= {
     ),
     "columns, one thread each": source("return x.cumsum(0), x.cummax(0).values.sum()", "torch.randn(50, 70)"),
     "running sums along long rows": source("return x.cumsum(-1), x.cumprod(-1)", "torch.rand(3, 700) + 0.5"),
+    "running sums, a warp for each row": source("return x.cumsum(-1)", "torch.rand(1100, 70)"),
     "totals of many blocks": source(
         "return (x - y).abs().mean(), x.amax(), (x * y).sum(-1).amin()",
         "torch.randn(300, 70), torch.randn(300, 70)",

@@ -130,9 +130,12 @@ def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
     """Rows that a block works on at once, and its threads."""
     length, rows = planned.row_length, planned.rows
     most = None if is_free(rows) else _power_of_two(rows)
+    scans = any(isinstance(s, Scan) for s in planned.region.statements)
     if planned.mode == "columns":
-        scans = any(isinstance(s, Scan) for s in planned.region.statements)
         down = 1 if scans else min(_power_of_two(-(-_BUSY // rows)), _power_of_two(length))
+        passes = sum(stage.has_pass for stage in planned.stages)
+        if not scans and passes > 1 and not is_free(length) and length <= _HELD * (_MOST_THREADS // _WARP):
+            down = max(down, _power_of_two(-(-length // _HELD)))  # enough threads to hold a column
         wide = min(most or 128, 32 if down > 1 else 128)
         while not (scans or is_free(rows)) and wide > SECTOR and rows < FILLING * wide and down > wide // 2:
             wide //= 2
@@ -142,6 +145,8 @@ def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
         threads = _WARP * int(ask("warps", str(max(1, min(wide * down, _MOST_THREADS) // _WARP))))
     else:
         lanes = max(min(_power_of_two(length), _WARP), min(_power_of_two(-(-length // 4)), 512))
+        if scans and not is_free(rows) and rows >= 4 * FILLING:  # a warp scans without shared memory
+            lanes = min(lanes, _WARP)
         wide = max(1, 128 // lanes)
         wide = int(ask("rows", str(wide), most))
         threads = _WARP * int(ask("warps", str(max(1, min(wide * lanes, 512) // _WARP))))
