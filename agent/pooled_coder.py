@@ -58,7 +58,8 @@ class PooledBuiltinCoder:
             if step == "scheduling":
                 forms.append(text(form))
 
-        schedule, language = Schedule.from_dict(candidate.schedule), LANGUAGES[self.language]
+        schedule = Schedule.from_dict(candidate.schedule)
+        language = LANGUAGES[self.language].for_chip(evaluator.sessions.chip or "")
         compiled(self._graphs[task.sha256], task.source, schedule, language, watch)
         launches = "\n\n".join(forms)
         return f"Its launches:\n{launches}\n\nThe file:\n```python\n{candidate.source.strip()}\n```"
@@ -87,7 +88,8 @@ class PooledBuiltinCoder:
                 )
             return self._graphs[task.sha256]
 
-        return BuiltinCoder(traced, self.language).propose(task, history, advice, sample)
+        chip = evaluator.sessions.chip or ""
+        return BuiltinCoder(traced, self.language, chip).propose(task, history, advice, sample)
 
 
 def _free(task: Task) -> dict[str, int]:

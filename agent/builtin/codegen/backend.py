@@ -82,6 +82,10 @@ class Language(ABC):
         texts = (re.sub(r"{[{%].*?[%}]}", "", path.read_text()) for path in sorted(self.folder.glob("*.j2")))
         return self.reserved.union(*(re.findall(r"\w+", text) for text in texts))
 
+    def for_chip(self, chip: str) -> Language:
+        """Return the language as it is written for a chip, such as "sm_80"."""
+        return self
+
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         """Return the plan with what the schedule of its kernel changes of it."""
         return planned

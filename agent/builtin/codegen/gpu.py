@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ from kernelwright.agent.builtin.codegen.backend import Function, Kernel, Languag
 from kernelwright.agent.builtin.codegen.host import device
 from kernelwright.agent.builtin.ir.program import Program
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
-from kernelwright.kernelbench.chips.cards import CARDS
+from kernelwright.kernelbench.chips.cards import CARDS, card_of
 
 Numbers: TypeAlias = tuple[int, ...]
 # Blocks, or programs, that a launch has at least if its work allows: two for each multiprocessor of an H100.
@@ -86,6 +87,11 @@ def taken(
 
 class GpuLanguage(Language):
     multiprocessors = CARDS["sm_90"].multiprocessors
+
+    def for_chip(self, chip: str) -> GpuLanguage:
+        found, card = copy(self), card_of(chip)
+        found.multiprocessors = card.multiprocessors if card is not None else self.multiprocessors
+        return found
 
     @abstractmethod
     def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:

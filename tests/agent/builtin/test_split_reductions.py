@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.passes import split_reductions
 from tests.helpers.builtin import interpreting
 from tests.helpers.builtin.long_rows import HELD, LEAST, LONG_ROWS
-from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
+from tests.helpers.builtin.proving import (
+    assert_right,
+    graph_of,
+    models,
+    propose,
+    prove,
+    source,
+    task,
+)
 
 pytestmark = pytest.mark.builds
 
@@ -82,6 +91,16 @@ def test_the_schedule_says_how_many_parts_there_are(
     monkeypatch.undo()
     columns = source("return x.sum(0)", "torch.randn(65536, 1000)")
     assert f"{1000 * parts} columns of {65536 // parts}" in propose(columns, "cuda", split=split).source
+
+
+def test_a_chip_with_more_multiprocessors_has_more_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    columns = task(source("return x.sum(0)", "torch.randn(65536, 1900)"))
+    parts = {
+        chip: BuiltinCoder(graph_of, "cuda", chip).propose(columns, [], None).source.count("(16, 1900)")
+        for chip in ("sm_80", "sm_100")
+    }
+    assert parts == {"sm_80": 1, "sm_100": 0}  # 16 parts, and 32
 
 
 def test_a_cpu_has_no_parts() -> None:
