@@ -1,5 +1,6 @@
 """The kernel of a run that is to be exported."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -92,7 +93,10 @@ class Winner(Record):
 
 
 def best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | None:
-    """Return the last kernel for a GPU that was right in emulation, where there is no GPU to time it on."""
+    """Return a kernel for a GPU that was right in emulation, where there is no GPU to time it on.
+
+    It is the one with the least predicted time, and the last where none is predicted.
+    """
     failed = {each.candidate.sha256 for each in attempts if each.confirms and not each.evaluation.right}
     right = [
         each
@@ -102,7 +106,7 @@ def best_without_gpu(attempts: Sequence[RecordedAttempt]) -> RecordedAttempt | N
         and each.evaluation.reason.startswith(RIGHT)
         and each.candidate.sha256 not in failed
     ]
-    return right[-1] if right else None
+    return min(reversed(right), key=lambda each: each.evaluation.predicted_us or math.inf, default=None)
 
 
 def _task(tasks: Sequence[TaskRun], wanted: str, run: str) -> TaskRun:

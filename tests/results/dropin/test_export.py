@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
-from kernelwright.kernelbench.records import Task, Verdict
+from kernelwright.kernelbench.records import Build, Task, Verdict
 from kernelwright.results.dropin.kernel_folder import PackagedKernel
 from kernelwright.results.dropin.package import write
 from kernelwright.results.dropin.winner import Winner
@@ -32,6 +32,28 @@ def test_the_winner_of_a_run(tmp_path: Path) -> None:
     for name, why in (("relu", "no correct kernel .*wrong_output"), ("tanh", "no task tanh")):
         with pytest.raises(KernelwrightError, match=why):
             Winner.of(tmp_path, name)
+
+
+@pytest.mark.parametrize(("times_us", "best"), [((90.0, 30.0, 60.0), 2), ((None, None, None), 3)])
+def test_without_a_gpu_the_kernel_of_the_least_predicted_time(
+    times_us: tuple[float | None, ...], best: int, tmp_path: Path
+) -> None:
+    task = run_factory.task("softmax")
+    with run_factory.new_run(tmp_path) as database:
+        database.add_task(task)
+        for number, time_us in enumerate(times_us, 1):
+            made = run_factory.candidate(number)
+            there = {
+                "verdict": Verdict.unmeasured,
+                "reason": "right in emulation; there is no GPU to time it on",
+                "launched": ("softmax",),
+                "timing": None,
+                "speedup": None,
+                "builds": (Build(chip="sm_90", ok=True, predicted_us=time_us),),
+            }
+            found = run_factory.evaluation(task, made, Verdict.correct, eager=2.0).model_copy(update=there)
+            database.record_attempt(task.id, number, made, None, found, None)
+    assert Winner.of(tmp_path, "softmax").candidate == run_factory.candidate(best)
 
 
 @pytest.mark.slow
