@@ -1,5 +1,6 @@
 """Long reductions on a GPU: split over blocks, as right as in one, and always the same."""
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import torch
 
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.passes import split_reductions
+from kernelwright.kernelbench.chips import nvrtc, sass
+from kernelwright.kernelbench.errors import Unavailable
 from tests.helpers.builtin import interpreting
 from tests.helpers.builtin.long_rows import HELD, LEAST, LONG_ROWS
 from tests.helpers.builtin.proving import (
@@ -101,6 +104,20 @@ def test_a_chip_with_more_multiprocessors_has_more_parts(monkeypatch: pytest.Mon
         for chip in ("sm_80", "sm_100")
     }
     assert parts == {"sm_80": 1, "sm_100": 0}  # 16 parts, and 32
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+def test_parts_that_are_held_in_registers_have_no_spills(chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    softmax = source("return torch.softmax(x, -1)", "torch.randn(64, 131072)")
+    for text in (NORM, softmax):
+        code = re.search(r'SOURCE = r"""(.*?)"""', propose(text, "cuda").source, re.DOTALL)
+        assert code is not None
+        try:
+            built = sass.kernels(nvrtc.cubin(code[1], chip))
+        except Unavailable as error:
+            pytest.skip(str(error))
+        assert len(built) == 3 and all(sass.whole(kernel).spills == 0 for kernel in built)
 
 
 def test_a_cpu_has_no_parts() -> None:
