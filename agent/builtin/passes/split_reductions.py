@@ -46,7 +46,8 @@ from kernelwright.agent.builtin.ir.program import (
 from kernelwright.agent.builtin.ir.text import SMALL_FLOATS
 
 # Chosen by hand, not measured. Elements, of 4 bytes say:
-_HELD = 1 << 15  # of a row that a block holds in its registers, and that one block has in a few µs
+_HELD = 1 << 15  # of a row that a block can hold in its registers, and that it has in a few µs
+_PART = 1 << 14  # of a part that is read twice: what blocks hold in either language by default
 _LEAST = 1 << 12  # that a part has, or its block has of it and its neighbours: 8 for each of 512 threads
 _BESIDE = 32  # columns side by side that a block works on: a line of memory
 
@@ -307,7 +308,7 @@ def _cut(reduction: Reduce, blocks: int, held: bool) -> RowCut | None:
         return None
     enough = -(-blocks * beside // rows)
     if held:
-        enough = max(enough, -(-length * beside // _HELD))
+        enough = max(enough, -(-length * beside // _PART))
     most = length * beside // _LEAST
     before, best = 1, None
     for number, dim in enumerate(dims):
