@@ -4,6 +4,7 @@
 # make test-part  set up, then run a quarter of what `make test` leaves out, another for each commit, or PART=0 to 3
 # make test-all  set up, then run all tests
 # make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
+# make test-trainers  set up .venv-trainers, run the tests that need other trainers' libraries (docs/trainers.md)
 # make check  lint, format check and types
 # make gpu-1  try on a GPU: does it run there; gpu-2: is it right; gpu-3: how good is it (docs/gpu.md); with the
 #             machine's own Python, or PYTHON=.venv/bin/python
@@ -32,7 +33,7 @@ PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
 TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)
 TRAINING = $(shell grep -rl --include='test_*.py' '^pytestmark = .*pytest.mark.training' tests)
 
-.PHONY: run test-fast test test-part test-all test-verl check bench clean gpu-1 gpu-2 gpu-3
+.PHONY: run test-fast test test-part test-all test-verl test-trainers check bench clean gpu-1 gpu-2 gpu-3
 .DELETE_ON_ERROR:
 
 run: .venv/ready
@@ -84,6 +85,26 @@ bench: .venv/ready-dev
 	@$(COMPILE)
 	@touch $@
 
+# Each in an environment of its own, since they pin openai, mcp and others differently. OpenRLHF goes beside
+# ours, with our torch: what its executors of replies import, without deepspeed and flash-attn.
+TRAINERS := verifiers openenv skyrl nemo_gym openrlhf
+test-trainers: .venv/ready-dev $(TRAINERS:%=.venv-trainers/%/ready)
+	$(BIN)/pytest tests/rl_training/test_trainer_libraries.py
+
+.venv-trainers/verifiers/ready: PACKAGE = 'verifiers>=0.4,<0.5'
+.venv-trainers/openenv/ready: PACKAGE = 'openenv>=0.10,<0.11'
+.venv-trainers/skyrl/ready: PACKAGE = 'skyrl-gym>=0.4,<0.5'
+.venv-trainers/nemo_gym/ready: PACKAGE = 'nemo-gym>=0.4,<0.5'
+.venv-trainers/nemo_gym/ready: PYTHON = python3.12
+.venv-trainers/%/ready:
+	$(PYTHON) -m venv .venv-trainers/$*
+	.venv-trainers/$*/bin/pip install --quiet --no-compile $(PACKAGE)
+	touch $@
+
+.venv-trainers/openrlhf/ready: .venv/ready-dev
+	$(BIN)/pip install --quiet --no-deps --target .venv-trainers/openrlhf/site 'openrlhf>=0.11,<0.12' pylatexenc optree
+	touch $@
+
 # verl takes an older transformers than the rest: an environment of its own. torch first, for pip would
 # have another build of it.
 .venv-verl/ready: pyproject.toml
@@ -93,4 +114,4 @@ bench: .venv/ready-dev
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-verl build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-verl .venv-trainers build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -107,6 +107,9 @@ SURFACE = {
         "--max-length", "--save-every", "--seed", "--lora-rank", "--precision", "--tracking", "--cpu", "--json", "--config",
     },
     "train demo": {"--out", "--seeds", "--short", "--json", "--config"},
+    "train environment": {
+        "sources", "--held-out-share", "--seed", "--server", "--reward", "--effort", "--turns", "--out", "--json", "--config",
+    },
     "train verl": {
         "sources", "--out", "--model", "--algorithm", "--reward", "--turns", "--tasks-per-step", "--samples", "--steps",
         "--fully-async", "--partial-rollouts", "--staleness", "--engine", "--nodes", "--gpus", "--rollout-nodes",
