@@ -107,6 +107,10 @@ SURFACE = {
         "--max-length", "--save-every", "--seed", "--lora-rank", "--precision", "--tracking", "--cpu", "--json", "--config",
     },
     "train demo": {"--out", "--seeds", "--short", "--json", "--config"},
+    "train evaluate": {
+        "--model", "--base", "--cpu", "--data", "--split", "--held-out-share", "--target", "--evaluator", "--evaluator-token",
+        "--samples", "--temperature", "--top-p", "--max-completion", "--at-once", "--seed", "--out", "--json", "--config",
+    },
     "train environment": {
         "sources", "--held-out-share", "--seed", "--server", "--reward", "--effort", "--turns", "--out", "--json", "--config",
     },

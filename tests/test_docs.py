@@ -22,7 +22,7 @@ CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Options of other programs that the documents name.
 FOREIGN = {
-    "--remote_rm_url", "--rm-type", "--rm-url",  # OpenRLHF, slime
+    "--agent_func_path", "--env.retries", "--remote_rm_url", "--rm-type", "--rm-url",  # of other trainers
     "--continuous-batching", "--enable-auto-tool-choice", "--gpus", "--import-mode", "--lora-modules", "--no-build-isolation", "--override.imports", "--pyargs",
     "--python-version",
     "--query-metrics", "--scope", "--tool-call-parser", "--training.mixed_precision_param", "--user",

@@ -20,13 +20,13 @@ from kernelwright.kernelbench.records import Record, Target
 from kernelwright.results.store.folder import write_atomically
 from kernelwright.results.store.training import Training
 from kernelwright.rl_training.demo.data import DemoTask, DemoTasks, tasks_of
-from kernelwright.rl_training.demo.measured import MeasuredPool
 from kernelwright.rl_training.demo.policy import replies
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE, DemoSettings
 from kernelwright.rl_training.demo.teaching import BEGUN, SFT, teach
 from kernelwright.rl_training.demo.trial import PolicyTrial, Tried, files_of
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader
+from kernelwright.rl_training.measured import MeasuredPool
 from kernelwright.rl_training.rewards import state_io
 from kernelwright.rl_training.rewards.remeasure import Doubt
 from kernelwright.rl_training.rewards.scheme import SCHEMES

@@ -9,7 +9,8 @@ from kernelwright.results.store.folder import write_atomically
 from kernelwright.results.store.training import Training
 from kernelwright.rl_training.demo.demo import Seed
 from kernelwright.rl_training.demo.settings import DemoSettings
-from kernelwright.rl_training.demo.trial import Tried, geomean
+from kernelwright.rl_training.demo.trial import Tried
+from kernelwright.rl_training.evaluation.scores import geomean
 from kernelwright.rl_training.templating import template
 from kernelwright.rl_training.tracking.run import TrainingFolder
 

@@ -5,7 +5,6 @@ method gains by having tried often on a noisy clock. If none of n is correct the
 policy's file that is wrong, or a reply without a file, is one of its n.
 """
 
-import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, Record
 from kernelwright.rl_training.demo.data import DemoTask
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE
 from kernelwright.rl_training.environment.grader import Pool
+from kernelwright.rl_training.evaluation.scores import expected_best
 from kernelwright.rl_training.outcome import Outcome, outcome_of
 
 
@@ -78,26 +78,8 @@ class PolicyTrial:
         )
 
 
-def expected_best(picks: Sequence[float], values: Sequence[float], n: int) -> float:
-    """Return the geometric mean, over all choices of n of these files, of the picked file's value.
-
-    Estimated as pass@k from more than k samples (Chen et al., arXiv:2107.03374).
-    """
-    order = sorted(range(len(picks)), key=lambda place: picks[place])
-    choices = math.comb(len(picks), n)
-    logs = (
-        math.comb(rank, n - 1) / choices * math.log(values[place])  # n - 1 from those that it beats
-        for rank, place in enumerate(order)
-    )
-    return math.exp(math.fsum(logs))
-
-
 def files_of(replies: Sequence[str]) -> list[Candidate | None]:
     return [_file(reply) for reply in replies]
-
-
-def geomean(values: Sequence[float]) -> float:
-    return math.exp(math.fsum(math.log(value) for value in values) / len(values)) if values else math.nan
 
 
 def _file(reply: str) -> Candidate | None:

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from kernelwright.rl_training.demo.trial import expected_best
+from kernelwright.rl_training.evaluation.scores import expected_best
 
 PICKS, VALUES = [3.0, 0.0, 2.0, 5.0], [2.0, 1.0, 4.0, 3.0]
 

@@ -8,7 +8,7 @@ import pytest
 from kernelwright.kernelbench.errors import StorageError, TaskError
 from kernelwright.kernelbench.evaluator import EAGER
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
-from kernelwright.rl_training.demo.measured import MeasuredPool
+from kernelwright.rl_training.measured import MeasuredPool
 from tests.helpers.results import run_factory
 from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made
 
@@ -52,9 +52,16 @@ def test_a_line_that_a_kill_cut_off_is_measured_again(tmp_path: Path) -> None:
     again = CountingPool(3.0)
     measured(again, path).submit(TASK, made(kernel())).result()
     assert again.asked == 1
-    third = CountingPool()
-    with pytest.raises(StorageError, match="line 1 is damaged"):
-        measured(third, path)
+    third = CountingPool()  # though that line is now followed by another
+    measured(third, path).submit(TASK, made(kernel())).result()
+    assert third.asked == 0
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    path.write_text('{"task": 1}\n')
+    with pytest.raises(StorageError, match="entry 1 is damaged"):
+        measured(CountingPool(), path)
 
 
 def test_errors_are_passed_on_and_not_kept(tmp_path: Path) -> None:

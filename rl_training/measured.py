@@ -1,7 +1,7 @@
 """A pool of evaluations that stores results in a file: each kernel is measured once, whoever wrote it.
 
-So policies, random schedules and enumeration are compared on the same measurements, and a demo that was
-killed resumes without measuring again.
+So policies, random schedules and enumeration are compared on the same measurements, and what was killed
+resumes without measuring again.
 """
 
 import threading
@@ -15,7 +15,7 @@ from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store.encoding import record_text
-from kernelwright.results.store.lines import append
+from kernelwright.results.store.lines import append, whole_lines
 from kernelwright.rl_training.environment.grader import Pool
 
 
@@ -84,20 +84,12 @@ class MeasuredPool:
                 self._known[key] = evaluation
 
     def _read(self) -> None:
-        try:
-            lines = self._path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise StorageError(
-                f"{self._path} cannot be read: {error}", "delete it to measure again"
-            ) from error
-        for number, text in enumerate(lines, 1):
+        for number, text in enumerate(whole_lines(self._path), 1):
             try:
                 line = _Line.model_validate_json(text)
             except ValidationError as error:
-                if number == len(lines):
-                    break  # cut off by a kill
                 raise StorageError(
-                    f"{self._path} line {number} is damaged", "delete it to measure again"
+                    f"{self._path} entry {number} is damaged", "delete it to measure again"
                 ) from error
             self._known[line.task, line.evaluation.candidate, line.asked] = line.evaluation
 
