@@ -42,7 +42,7 @@ _METAVARS: dict[Any, str] = {bool: "", int: "N", float: "X", Path: "PATH"}  # of
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", rich_help_panel="Output", help="Read options from this TOML file."
+        "--config", metavar="FILE", rich_help_panel="Output", help="Read options from this TOML or YAML file."
     ),
 ]
 
@@ -226,14 +226,32 @@ def given(config: Section) -> Iterator[Option]:
             yield option
 
 
-def read_file(kind: type[Section], path: Path) -> dict[str, Any]:
-    """Return the values in a TOML file, by field name. Raises UsageError for an unknown key."""
+def _tables(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file, or of a YAML one by its name. Raises UsageError."""
     try:
-        tables = tomllib.loads(path.read_text())
+        text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path} cannot be read: {error}", "give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"--config {path} is invalid TOML: {error}", "correct that line") from None
+        raise UsageError(f"--config {path} cannot be read: {error}", "give a TOML or YAML file") from None
+    if path.suffix not in (".yaml", ".yml"):
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"--config {path} is invalid TOML: {error}", "correct that line") from None
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        why = " ".join(str(error).split())
+        raise UsageError(f"--config {path} is invalid YAML: {why}", "correct that line") from None
+    if not isinstance(found, dict | None):
+        raise UsageError(f"--config {path} holds no sections", "write SECTION: and options below it")
+    return found or {}
+
+
+def read_file(kind: type[Section], path: Path) -> dict[str, Any]:
+    """Return the values in a TOML or YAML file, by field name. Raises UsageError for an unknown key."""
+    tables = _tables(path)
     known: dict[str, dict[str, str]] = {}
     for option in options(kind):
         known.setdefault(option.section, {})[option.key] = option.name

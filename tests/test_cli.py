@@ -99,7 +99,7 @@ SURFACE = {
     "train rl": {
         "--model", "--data", "--out", "--estimator", "--loss", "--reward", "--smooth", "--turns", "--exemplars",
         "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--top-p", "--max-completion",
-        "--k", "--mask-truncated", "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--vllm", "--restores", "--target", "--evaluator", "--evaluator-token", "--cluster", "--seed", "--save-every", "--lora-rank", "--precision",
+        "--k", "--mask-truncated", "--evaluate-every", "--evaluate-samples", "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--vllm", "--restores", "--target", "--evaluator", "--evaluator-token", "--cluster", "--seed", "--save-every", "--lora-rank", "--precision",
         "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json", "--config",
     },
     "train offline": {

@@ -13,7 +13,7 @@ _COLUMNS = {
     "messages": ("prompt", "completion", "chosen", "rejected"),
     "text": (
         "reasoning", "task", "task_sha256", "family", "language", "author", "candidate", "chip", "run",
-        "source", "data", "rejected_verdict",
+        "source", "data", "rejected_verdict", "answer", "info",
     ),
     "texts": ("completions", "verdicts"),
     "number": (

@@ -1,5 +1,6 @@
 """The rows of the data set: SFT samples, preference pairs, ranked lists, tasks."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from kernelwright.agent.llm.coder import asked_for
 from kernelwright.rl_training.curation.samples import Sample, TaskSamples
 from kernelwright.rl_training.curation.selection import SelectedSample
 from kernelwright.rl_training.environment.task_data import WinningKernel
+from kernelwright.rl_training.other_trainers.rows import row
 
 PAIRS = 4  # a task
 
@@ -70,13 +72,20 @@ def ranked_row(task: TaskSamples) -> Row | None:
 
 
 def task_row(task: TaskSamples) -> Row:
-    """Return the row from which an environment is made: `data` is a `TaskData` as JSON."""
+    """Return the row from which an environment is made: `data` is a `TaskData` as JSON.
+
+    `prompt`, `answer` and `info` (JSON) are for any trainer: see `other_trainers.rows`.
+    """
     best = max(task.correct, key=lambda sample: sample.low, default=None)
     winner = None
     if best is not None and best.speedup is not None:
         winner = WinningKernel(candidate=best.candidate, speedup=best.speedup)
     data = task.data.model_copy(update={"winner": winner})
+    asked = row(data)
     return {
+        "prompt": asked["prompt"],
+        "answer": asked["answer"],
+        "info": json.dumps(asked["info"]),
         **_of_task(task),
         "source": data.task.source,
         "best_speedup_low": best.low if best is not None else None,

@@ -173,9 +173,9 @@ def _print(report: "EvaluationReport", out: Path) -> None:
     console = Console(highlight=False)
     for one in filter(None, (report.policy, report.base)):
         overall = one.overall
-        table = Table(
-            title=f"{one.name}: {overall.replies} replies to {overall.tasks} tasks", title_justify="left"
-        )
+        told = f"{one.name}: {overall.replies} replies to {overall.tasks} tasks"
+        console.print(told, markup=False, soft_wrap=True)
+        table = Table()
         for column in ("k", *map(str, report.ks)):
             table.add_column(column, justify="left" if column == "k" else "right")
         for name, cells in rows(overall, report.ks):

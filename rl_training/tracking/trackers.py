@@ -1,4 +1,4 @@
-"""TensorBoard and trackio, through transformers' `report_to`. Their files are in the training's folder."""
+"""TensorBoard, trackio and W&B, through transformers' `report_to`, with files in the training's folder."""
 
 import os
 import sys
@@ -14,13 +14,15 @@ class Tracking(StrEnum):
     none = "none"
     tensorboard = "tensorboard"
     trackio = "trackio"
+    wandb = "wandb"
 
 
 def reporting(tracking: Tracking, folder: Path) -> dict[str, str]:
     """Return the arguments for TrainingArguments; call it before creating a trainer.
 
     trackio needs no network: it keeps a database in $TRACKIO_DIR, which is set to FOLDER/trackio if it is not
-    already set. `TRACKIO_DIR=FOLDER/trackio trackio show` shows it. Raises MissingPrerequisite, UsageError.
+    already set. `TRACKIO_DIR=FOLDER/trackio trackio show` shows it. W&B sends what it has to its service, but
+    for WANDB_MODE=offline. Raises MissingPrerequisite, UsageError.
     """
     if tracking is Tracking.none:
         return {"report_to": "none"}
@@ -28,6 +30,11 @@ def reporting(tracking: Tracking, folder: Path) -> dict[str, str]:
     if tracking is Tracking.tensorboard:
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         return {"report_to": "tensorboard"}
+    if tracking is Tracking.wandb:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("WANDB_PROJECT", PROJECT)
+        os.environ["WANDB_DIR"] = str(folder.resolve())
+        return {"report_to": "wandb", "run_name": folder.resolve().name}
     _trackio_in(folder / "trackio")
     return {"report_to": "trackio", "project": PROJECT, "run_name": folder.resolve().name}
 
@@ -39,7 +46,7 @@ def _require(tracking: Tracking) -> None:
     if find_spec(tracking.value) is None:
         raise MissingPrerequisite(
             f"--tracking {tracking.value} needs the package {tracking.value}",
-            "pip install 'kernelwright[rl]', or --tracking none",
+            f"pip install {tracking.value}, or --tracking none",
         )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kernelwright.results.store.database import RunDatabase
     from kernelwright.rl_training.environment.task_data import TaskData
     from kernelwright.rl_training.exemplars import ExemplarStore
+    from kernelwright.rl_training.tasks import Tasks
 
 
 @command(SftConfig)
@@ -116,18 +118,22 @@ def rl(config: RlConfig) -> None:
         devices = (on_cluster.device,)
     else:
         devices = devices_of(rollouts.target)
-    scheme, tasks = scheme_of(algorithm.reward), _tasks(data, seed, devices[0])
+    scheme, given = scheme_of(algorithm.reward), _tasks(data, seed, devices[0])
+    tasks = given.train
+    _check_held_out(config, given)
     _quiet()
     from transformers import set_seed
 
     from kernelwright.rl_training.environment.environment import TrainingEnvironment
+    from kernelwright.rl_training.evaluation.during_training import HeldOutEvaluation
+    from kernelwright.rl_training.evaluation.sampling import SamplingSettings
     from kernelwright.rl_training.tracking.environment import hashes
     from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
     from kernelwright.rl_training.tracking.run import tracked
     from kernelwright.rl_training.tracking.trackers import reporting
     from kernelwright.rl_training.trainers import online_run
     from kernelwright.rl_training.trainers.arguments import require_runnable
-    from kernelwright.rl_training.trainers.policy import load_policy
+    from kernelwright.rl_training.trainers.policy import load_policy, load_tokenizer
     from kernelwright.rl_training.trainers.precision import of_weights
     from kernelwright.rl_training.trainers.settings import OnlineSettings
 
@@ -159,7 +165,7 @@ def rl(config: RlConfig) -> None:
     model, out = config.policy.model, config.output.out
     load = lambda: load_policy(model, settings.lora, of_weights(settings.precision))  # noqa: E731
     with ExitStack() as stack:
-        environment = None
+        environment, callbacks = None, [MetricsFile(out), ProgressPrinter()]
         if is_first():
             load()  # what is wrong with it shows before an evaluator starts
             inputs = hashes(sorted(Path(model).glob("*.safetensors")))
@@ -184,6 +190,16 @@ def rl(config: RlConfig) -> None:
                 hacks.learn(known)
             grader = Grader(pool, scheme, hacks=hacks)
             by_id = {each.task.id: each for each in tasks}
+            if (every := config.held_out.evaluate_every) is not None:
+                sampling = SamplingSettings(
+                    samples=config.held_out.evaluate_samples,
+                    temperature=rollouts.temperature,
+                    top_p=rollouts.top_p,
+                    max_completion=rollouts.max_completion,
+                    seed=seed,
+                )
+                tokenizer = load_tokenizer(model)
+                callbacks.insert(0, HeldOutEvaluation(given.test, pool, tokenizer, sampling, every, out))
             environment = lambda: TrainingEnvironment(  # noqa: E731
                 by_id, grader, rollouts.turns, _exemplars(data, tasks), rollouts.exemplars, seed
             )
@@ -193,14 +209,28 @@ def rl(config: RlConfig) -> None:
             tasks,
             settings,
             out,
-            [MetricsFile(out), ProgressPrinter()],
+            callbacks,
             reporting=reporting(config.output.tracking, out),
         )
     if is_first():
         _tell(config.output, done.policy, done.steps, done.settled)
 
 
-def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...]:
+def _check_held_out(config: RlConfig, given: "Tasks") -> None:
+    if config.held_out.evaluate_every is None:
+        return
+    if not given.test:
+        raise UsageError(
+            "--evaluate-every: no task was held out", "give a data set of `train curate` as --data"
+        )
+    if config.policy.deepspeed is not None or os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        raise UsageError(
+            "--evaluate-every: the first process generates alone, and has not all weights",
+            "leave it out, and evaluate checkpoints with `train evaluate`",
+        )
+
+
+def _tasks(data: Sequence[str], seed: int, target: str) -> "Tasks":
     from kernelwright.rl_training.tasks import tasks_from
 
     found = tasks_from(data, 0.0, seed)
@@ -209,7 +239,7 @@ def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...
             f"--target {target}: the tasks are for {found.device}, and prompts describe that",
             f"use --target {found.device}, or runs on {target}",
         )
-    return found.train
+    return found
 
 
 def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:

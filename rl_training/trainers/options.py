@@ -211,9 +211,21 @@ class RolloutOptions(Section):
     cluster: Cluster = None
 
 
+class HeldOutOptions(Section):
+    """Evaluation on held-out tasks while training goes on."""
+
+    evaluate_every: Annotated[
+        int | None,
+        Field(ge=1),
+        typer.Option(metavar="N", help="Steps between evaluations.", show_default="none"),
+    ] = None
+    evaluate_samples: Annotated[int, Field(ge=1), typer.Option(help="Replies to each task there.")] = 4
+
+
 class RlConfig(Section):
     policy: TrainedPolicyOptions
     rollouts: RolloutOptions
+    held_out: HeldOutOptions = HeldOutOptions()
     algorithm: AlgorithmOptions = AlgorithmOptions()
     updates: RlUpdateOptions = RlUpdateOptions()
     output: TrainOutputOptions

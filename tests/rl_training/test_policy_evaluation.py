@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import TrainerCallback
 
 from kernelwright import cli
 from kernelwright.rl_training.evaluation import evaluate
+from kernelwright.rl_training.evaluation.during_training import HELD_OUT, HeldOutEvaluation, HeldOutScores
 from kernelwright.rl_training.evaluation.evaluate import PolicyEvaluation, ReplyFile
 from kernelwright.rl_training.evaluation.sampling import SamplingSettings
 from kernelwright.rl_training.evaluation.scores import scores
+from kernelwright.rl_training.trainers.policy import load_policy
 from tests.helpers.results import run_factory
-from tests.helpers.rl_training import tiny_policy
+from tests.helpers.rl_training import reading_pool, tiny_policy
 from tests.helpers.rl_training.packaged import tasks
 from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 from tests.helpers.rl_training.served import FilePool, file, served
@@ -159,3 +162,37 @@ def test_without_held_out_tasks_it_says_so(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2 and "no task was held out" in capsys.readouterr().err
+
+
+class WritingCallback(TrainerCallback):
+    """Notes what is logged, as the writer of metrics.jsonl does."""
+
+    def __init__(self) -> None:
+        self.logged: list[dict[str, Any]] = []
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        self.logged.append(dict(logs or {}))
+
+
+def test_training_is_evaluated_and_goes_on_the_same(tmp_path: Path) -> None:
+    model = tiny_policy.save(tmp_path / "model", tiny_policy.BRIEF_CHAT)
+    weights = {}
+    for name in ("plain", "evaluated"):
+        writing, out = WritingCallback(), tmp_path / name
+        out.mkdir()
+        callbacks: list[TrainerCallback] = [writing]
+        if name == "evaluated":
+            policy = load_policy(str(model))
+            sampling = SamplingSettings(samples=2, max_completion=4)
+            held = HeldOutEvaluation(
+                tasks().test, reading_pool.Paying(lambda _: 1.5), policy.tokenizer, sampling, 2, out
+            )
+            callbacks.insert(0, held)
+        done = reading_pool.run(reading_pool.settings(model, steps=3), out, callbacks=callbacks)
+        weights[name] = (done.policy / "model.safetensors").read_bytes()
+    assert weights["plain"] == weights["evaluated"]  # random numbers and weights are as they were
+    assert [HeldOutScores.model_validate_json(line).step for line in (out / HELD_OUT).open()] == [2]
+    at = [entry for entry in writing.logged if "held_out_pass@1" in entry]
+    assert len(at) == 1 and at[0]["held_out_pass@1"] == at[0]["held_out_fast_1@2"] == 1.0
