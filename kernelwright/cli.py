@@ -148,6 +148,8 @@ for group, name, function, summary, example in (
     (train, "environment", "rl_training.other_trainers.cli:environment",
      "Write tasks and rewards as a package for other trainers.",
      "train environment data --server http://gpu7:8900 --out kernelwright-env"),
+    (train, "push", "rl_training.pushing:push", "Push a data set or a policy to the Hugging Face Hub.",
+     "train push data OWNER/NAME"),
     (train, "demo", "rl_training.demo.cli:demo", "Train a small policy from scratch, as a demonstration.",
      "train demo --out demo"),
     (serve, "policy", "rl_training.serving.cli:policy", "Serve a trained policy as a coder.",

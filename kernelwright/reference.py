@@ -11,8 +11,8 @@ _INTRODUCTION = """# Options
 
 Made by `python -m kernelwright.reference > docs/options.md` from what the commands themselves declare.
 
-A command with `--config FILE` reads its options from a TOML file, too: each panel below is a table there,
-each option without its dashes a key. The command line goes before the file.
+A command with `--config FILE` reads its options from a TOML or YAML file, too: each panel below is a table
+there, each option without its dashes a key. The command line goes before the file.
 
 ```toml
 [tasks]

@@ -111,6 +111,7 @@ SURFACE = {
         "--model", "--base", "--cpu", "--data", "--split", "--held-out-share", "--target", "--evaluator", "--evaluator-token",
         "--samples", "--temperature", "--top-p", "--max-completion", "--at-once", "--seed", "--out", "--json", "--config",
     },
+    "train push": {"folder", "repository", "--public", "--message", "--json", "--config"},
     "train environment": {
         "sources", "--held-out-share", "--seed", "--server", "--reward", "--effort", "--turns", "--out", "--json", "--config",
     },

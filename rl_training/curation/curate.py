@@ -13,6 +13,7 @@ from kernelwright.kernelbench.records import Record, Task
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training import new_folder
 from kernelwright.rl_training.curation import parquet
+from kernelwright.rl_training.curation.provenance import provenance
 from kernelwright.rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row
 from kernelwright.rl_training.curation.samples import Dropped, SampleSet, TaskSamples, read
 from kernelwright.rl_training.curation.selection import SelectedSample, balanced, choose
@@ -140,7 +141,14 @@ def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.glob("*/*.parquet"))
     }
-    values = {"curated": curated, "counts": counts, "hashes": hashes, "command": command, "configs": CONFIGS}
+    values = {
+        "curated": curated,
+        "counts": counts,
+        "hashes": hashes,
+        "command": command,
+        "configs": CONFIGS,
+        "provenance": provenance([*curated.train.tasks, *curated.test.tasks], counts),
+    }
     for name in ("README.md", "DATASHEET.md"):
         new_folder.write(folder / name, template(name, TEMPLATES).render(**values))
     return {

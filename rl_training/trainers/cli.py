@@ -297,6 +297,9 @@ def _quiet() -> None:
 
 
 def _tell(output: TrainOutputOptions, written: Path, steps: int, settled: str = "") -> None:
+    from kernelwright.rl_training.tracking.card import write_card
+
+    write_card(output.out, written)
     if output.as_json:
         told = {"schema": 1, "folder": str(output.out), "policy": str(written), "steps": steps}
         print(json.dumps(told | ({"settled": settled} if settled else {})))

@@ -29,6 +29,7 @@ def offline(config: OfflineConfig) -> None:
     import torch
     from transformers import set_seed
 
+    from kernelwright.rl_training.tracking.card import write_card
     from kernelwright.rl_training.tracking.environment import hashes
     from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
     from kernelwright.rl_training.tracking.run import tracked
@@ -71,6 +72,7 @@ def offline(config: OfflineConfig) -> None:
             reporting(config.output.tracking, run.path),
             callbacks,
         )
+    write_card(out, written)
     if config.output.as_json:
         told = {"schema": 1, "folder": str(out), "policy": str(written), "steps": updates.steps}
         print(json.dumps({**told, "replies": samples.replies, "too_long": samples.too_long}))

@@ -139,6 +139,21 @@ BAD_FILES = {
 }
 
 
+def test_a_yaml_file_is_as_good(tmp_path: Path) -> None:
+    toml, yaml = tmp_path / "run.toml", tmp_path / "run.yaml"
+    toml.write_text('[budget]\nmax-usd = 3\n[output]\nout = "here"\n')
+    yaml.write_text("budget:\n  max-usd: 3\noutput:\n  out: here\n")
+    assert read_file(RunConfig, yaml) == read_file(RunConfig, toml)
+    for text, words in (
+        ("budget: [1\n", "is invalid YAML: .* — correct that line"),
+        ("- 1\n", "no sections"),
+    ):
+        yaml.write_text(text)
+        with pytest.raises(UsageError, match=words) as error:
+            read_file(RunConfig, yaml)
+        assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("case", BAD_FILES)
 def test_a_file_with_a_mistake_is_one_line_that_names_it(case: str, tmp_path: Path) -> None:
     text, words = BAD_FILES[case]

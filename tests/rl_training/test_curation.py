@@ -10,6 +10,7 @@ import pytest
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Interval, Stages, Task, Verdict
+from kernelwright.kernelbench.remote.wire import SentTask
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.curation.curate import Curated, CurationSettings, curate, write
 from kernelwright.rl_training.environment.task_data import TaskData, family_of
@@ -307,12 +308,18 @@ def test_the_folder_loads_as_a_data_set_and_says_what_is_in_it(run: RunDatabase,
         if config == "tasks":
             data = TaskData.model_validate_json(loaded["test"][0]["data"])
             assert data.task.id == loaded["test"][0]["task"] and data.winner is not None
+            first = loaded["train"][0]
+            assert (
+                first["prompt"][-1]["role"] == "user" and json.loads(first["info"])["task"] == first["task"]
+            )
+            assert SentTask.model_validate_json(first["answer"]).source == first["source"]
     sheet = (tmp_path / "data" / "DATASHEET.md").read_text()
     listed = [int(count) for count in re.findall(r"^- (\d+): ", sheet, re.MULTILINE)]
     sft = told["rows"]["sft"]  # type: ignore[index]
     assert sum(listed) + sft["train"] + sft["test"] == curated.attempts
     assert "Held against 1 evaluation task" in sheet and "`kernelwright run" in sheet
     card = (tmp_path / "data" / "README.md").read_text()
+    assert "license: apache-2.0" in card and "- n<1K" in card and "| builtin |" in card
     assert card.startswith("---\npretty_name:") and card.endswith("\n")
 
 

@@ -204,6 +204,15 @@ def test_tensorboard_writes_into_the_folder(
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
 
 
+def test_wandb_writes_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_DIR", "WANDB_PROJECT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert reporting(Tracking.wandb, tmp_path / "rl") == {"report_to": "wandb", "run_name": "rl"}
+    assert os.environ["WANDB_DIR"] == str(tmp_path / "rl") and os.environ["WANDB_PROJECT"] == "kernelwright"
+
+
 def test_a_tracker_that_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(

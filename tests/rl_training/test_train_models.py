@@ -57,6 +57,9 @@ def test_sft_on_curated_samples(
     assert typed(*words) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["policy"] == str(tmp_path / "sft" / "policy")
+    card = (tmp_path / "sft" / "policy" / "README.md").read_text()
+    assert "library_name: peft" in card and "trained by sft" in card and str(model) in card
+    assert "| learning_rate | 0.01 |" in card and "base_model" not in card  # a folder is no name on the Hub
     losses = [json.loads(line)["values"].get("loss") for line in (tmp_path / "sft" / METRICS).open()]
     known = [loss for loss in losses if loss is not None]
     assert len(known) == 3 and known[-1] < known[0]
