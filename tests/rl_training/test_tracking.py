@@ -16,10 +16,13 @@ from kernelwright.kernelbench.records import Record
 from kernelwright.results.store import training
 from kernelwright.results.store.lines import append
 from kernelwright.results.store.training import Training, read_manifest
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tracking import environment
+from kernelwright.rl_training.tracking.card import write_card
 from kernelwright.rl_training.tracking.metrics import MetricsFile
 from kernelwright.rl_training.tracking.run import tracked
 from kernelwright.rl_training.tracking.trackers import Tracking, reporting
+from kernelwright.rl_training.trainers.settings import OnlineSettings
 from tests.helpers.rl_training.tiny_policy import save
 from tests.helpers.rl_training.tiny_training import Interrupt, learning
 
@@ -202,6 +205,18 @@ def test_tensorboard_writes_into_the_folder(
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_card_of_a_policy_says_what_it_was_trained_on(scheme: str, tmp_path: Path) -> None:
+    settings = OnlineSettings(model="owner/model", steps=3, learning_rate=1e-5, reward=SCHEMES[scheme])
+    with tracked(tmp_path / "rl", "rl dr_grpo", settings, {"training": 0}, {"builtin:level1/relu": "a" * 64}):
+        pass
+    (tmp_path / "rl" / "policy").mkdir()
+    write_card(tmp_path / "rl", tmp_path / "rl" / "policy")
+    found = (tmp_path / "rl" / "policy" / "README.md").read_text()
+    assert "base_model: owner/model" in found and "trained by rl dr_grpo" in found
+    assert f"- builtin:level1/relu: `{'a' * 16}`" in found and "**Reward**: " in found
 
 
 def test_wandb_writes_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
