@@ -54,7 +54,7 @@ def test_no_verdict_is_not_a_reward(package: WrittenPackage) -> None:
     client_module, settings = package.module("client"), package.module("settings")
     graded = settings.connect().grade("builtin:level1/relu", reply(1, "dies"))
     assert graded.reward is None and "died" in graded.reason
-    with pytest.raises(client_module.NoVerdictError, match="died"):
+    with pytest.raises(client_module.UnknownRewardError, match="died"):
         _ = graded.known
 
 
@@ -63,7 +63,7 @@ def test_a_server_that_is_away_gives_no_verdict(package: WrittenPackage, tmp_pat
     away = client_module.RewardClient("http://127.0.0.1:9", away_s=0.3)
     graded = away.grade("builtin:level1/relu", reply(1.5))
     assert graded.reward is None and "does not answer" in graded.reason
-    with pytest.raises(client_module.NoVerdictError, match="does not answer"):
+    with pytest.raises(client_module.UnknownRewardError, match="does not answer"):
         away.begin("builtin:level1/relu")
 
 
@@ -96,7 +96,7 @@ def test_a_rollout_without_a_verdict_has_no_return(package: WrittenPackage) -> N
     client = settings.connect()
     ended = client.answer(client.begin("builtin:level1/relu", 2), reply(1, "dies"))
     assert ended.ended and ended.turns[-1].reward is None
-    with pytest.raises(client_module.NoVerdictError, match="died"):
+    with pytest.raises(client_module.UnknownRewardError, match="died"):
         _ = ended.total
 
 
@@ -159,7 +159,7 @@ def test_verls_function_has_the_same_keys_and_raises_without_a_verdict(package: 
         for text in (reply(2.0), reply(1, "wrong"))
     ]
     assert found[0].keys() == found[1].keys() and found[0]["score"] > 2 and found[1]["score"] == 0.0
-    with pytest.raises(client_module.NoVerdictError):
+    with pytest.raises(client_module.UnknownRewardError):
         asyncio.run(module.compute_score("kernelwright", reply(1, "dies"), "builtin:level1/relu"))
 
 

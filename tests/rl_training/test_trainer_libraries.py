@@ -87,7 +87,7 @@ def test_skyrl_makes_and_steps_the_environment(run: Run) -> None:
     assert first["metadata"]["correct"] == 1.0
     assert not last["observations"] and last["reward"] == 0.0  # the same file again
     assert [step["reward"] for step in found["wrong"]["steps"]] == [0.0, 0.0]
-    assert found["dies"]["steps"] == [] and found["dies"]["error"] == "NoVerdictError"
+    assert found["dies"]["steps"] == [] and found["dies"]["error"] == "UnknownRewardError"
 
 
 def test_nemo_gym_verifies_responses(run: Run) -> None:
@@ -104,4 +104,4 @@ def test_openrlhf_executes_replies(run: Run) -> None:
     assert found["right"]["several"] == {**found["right"]["one"], "replies": 2}  # the same file again earns 0
     assert [found["wrong"][how]["reward"] for how in ("one", "several")] == [0.0, 0.0]
     assert found["dies"]["one"] == {"reward": None, "replies": 1}
-    assert found["dies"]["several"] == {"error": "NoVerdictError"}
+    assert found["dies"]["several"] == {"error": "UnknownRewardError"}

@@ -5,7 +5,7 @@
     rollout = client.begin(row["answer"], turns=4)          # rollout.messages: the prompt
     rollout = client.answer(rollout, reply)                 # rollout.turns, rollout.messages, rollout.ended
 
-**No verdict is not a reward of 0.** `Graded.known` raises NoVerdictError where nothing is known of a reply:
+**No verdict is not a reward of 0.** `Graded.known` raises UnknownRewardError where nothing is known of a reply:
 the server's own machinery failed, or it did not answer for `away_s`. A request that the server refuses,
 whoever sends it again, is a RefusedError: a wrong token, a task that is not allowed.
 """
@@ -33,7 +33,7 @@ _ENDED = ("done", "failed", "cancelled")
 _MOST_CHARACTERS = 1_000_000  # of a reply; an endless one is cut there
 
 
-class NoVerdictError(Exception):
+class UnknownRewardError(Exception):
     """No verdict on a reply: nothing is known of it, and nothing is to be learned from it."""
 
 
@@ -56,9 +56,9 @@ class Graded:
 
     @property
     def known(self) -> float:
-        """The reward. Raises NoVerdictError."""
+        """The reward. Raises UnknownRewardError."""
         if self.reward is None:
-            raise NoVerdictError(self.reason or "there is no verdict")
+            raise UnknownRewardError(self.reason or "there is no verdict")
         return self.reward
 
     @property
@@ -87,10 +87,10 @@ class ServedRollout:
 
     @property
     def total(self) -> float:
-        """The return of the whole rollout: that of its first turn. Raises NoVerdictError."""
+        """The return of the whole rollout: that of its first turn. Raises UnknownRewardError."""
         if not self.returns or self.returns[0] is None:
             reasons = [turn.reason for turn in self.turns if turn.reward is None]
-            raise NoVerdictError(reasons[0] if reasons else "the rollout has not ended")
+            raise UnknownRewardError(reasons[0] if reasons else "the rollout has not ended")
         return self.returns[0]
 
 
@@ -118,18 +118,18 @@ class RewardClient:
         }
         try:
             found = self._evaluated(asked)
-        except NoVerdictError as error:
+        except UnknownRewardError as error:
             return Graded(None, None, str(error))
         reason = found["reason"] or ("" if found["reward"] is not None else found["state"])
         return Graded(found["reward"], found["verdict"], reason, _low(found["speedup"]))
 
     def begin(self, task: str, turns: int = 1) -> ServedRollout:
-        """Begin a rollout of at most `turns` turns. Raises RefusedError, NoVerdictError."""
+        """Begin a rollout of at most `turns` turns. Raises RefusedError, UnknownRewardError."""
         asked = {"task": _task(task), "turns": turns, "scheme": self.scheme, "effort": self.effort}
         return _rollout(self._again("POST", "/v1/rollouts", asked))
 
     def answer(self, rollout: ServedRollout, reply: str) -> ServedRollout:
-        """Return the state after a reply to the prompt. Raises RefusedError, NoVerdictError."""
+        """Return the state after a reply to the prompt. Raises RefusedError, UnknownRewardError."""
         asked = {"reply": _text(reply), "turn": len(rollout.turns)}
         return _rollout(self._again("POST", f"/v1/rollouts/{rollout.id}/replies", asked, within_s=_TURN_S))
 
@@ -151,7 +151,7 @@ class RewardClient:
     def _again(
         self, method: str, path: str, sent: Any, wait_s: float = 0.0, within_s: float = 0.0
     ) -> dict[str, Any]:
-        """Send a request until it is answered. Raises RefusedError, NoVerdictError."""
+        """Send a request until it is answered. Raises RefusedError, UnknownRewardError."""
         pause, away_since = _PAUSES_S[0], None
         query = f"?wait={wait_s:g}" if wait_s else ""
         while True:
@@ -168,7 +168,7 @@ class RewardClient:
             now = time.monotonic()
             away_since = None if full else away_since or now
             if away_since is not None and now - away_since > self.away_s:
-                raise NoVerdictError(f"{self.url} does not answer: {why}")
+                raise UnknownRewardError(f"{self.url} does not answer: {why}")
             time.sleep(_pause(after, pause))
             pause = min(2 * pause, _PAUSES_S[1])
 

@@ -16,7 +16,7 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
-from .client import NoVerdictError, ServedRollout
+from .client import ServedRollout, UnknownRewardError
 from .settings import PackagedTask, connect, rows, settings
 
 MOST_SESSIONS = 512
@@ -71,7 +71,7 @@ class OpenEnvEnvironment(Environment[KernelAction, KernelObservation, KernelStat
         self._rollout = None
         try:
             self._rollout = connect().begin(row.answer, settings().turns)
-        except NoVerdictError as error:
+        except UnknownRewardError as error:
             return KernelObservation(task=self._state.task, done=True, no_verdict=str(error))
         return KernelObservation(task=self._state.task, messages=list(self._rollout.messages))
 
@@ -82,7 +82,7 @@ class OpenEnvEnvironment(Environment[KernelAction, KernelObservation, KernelStat
         self._state.step_count += 1
         try:
             self._rollout = connect().answer(self._rollout, action.reply)
-        except NoVerdictError as error:
+        except UnknownRewardError as error:
             self._rollout = None
             return KernelObservation(task=self._state.task, done=True, no_verdict=str(error))
         turn = self._rollout.turns[-1]

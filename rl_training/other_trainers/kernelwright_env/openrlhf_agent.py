@@ -28,7 +28,7 @@ class AgentInstance(AgentInstanceBase):
         return {"observation": states["observation"]}
 
     async def step(self, state_dict: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Return the outcome of a reply. Raises NoVerdictError, RefusedError."""
+        """Return the outcome of a reply. Raises UnknownRewardError, RefusedError."""
         client = connect()
         assert self._rollout is not None
         self._rollout = await client.apart(client.answer, self._rollout, state_dict["action_text"])

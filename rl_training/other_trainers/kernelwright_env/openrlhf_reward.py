@@ -15,7 +15,7 @@ from kernelwright_env.settings import connect  # absolute: OpenRLHF loads this f
 
 
 def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-    """Return the rewards of whole texts. Raises NoVerdictError, RefusedError."""
+    """Return the rewards of whole texts. Raises UnknownRewardError, RefusedError."""
     client = connect()
     found = [
         client.grade(label, query.removeprefix(prompt))

@@ -26,7 +26,7 @@ class SkyRLEnvironment(BaseTextEnv):
         self._rollout = self._client.begin((extras or {})["reward_spec"]["ground_truth"], self.max_turns)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Return the outcome of a reply. Raises NoVerdictError, RefusedError."""
+        """Return the outcome of a reply. Raises UnknownRewardError, RefusedError."""
         self.turns += 1
         self._rollout = self._client.answer(self._rollout, action)
         turn = self._rollout.turns[-1]

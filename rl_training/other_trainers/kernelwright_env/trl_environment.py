@@ -11,7 +11,7 @@ its group, with the advantage 0.
 
 from typing import Any
 
-from .client import NoVerdictError, ServedRollout
+from .client import ServedRollout, UnknownRewardError
 from .settings import connect, settings
 
 _USE = (
@@ -44,7 +44,7 @@ class TRLEnvironment:
         """
         try:
             rollout = self._answered(f"```python\n{code}\n```\n")
-        except NoVerdictError as error:
+        except UnknownRewardError as error:
             self._no_verdict = str(error)
             return "There is no verdict. Stop here."
         turn = rollout.turns[-1]
@@ -64,11 +64,11 @@ class TRLEnvironment:
             while not self._no_verdict and (self._rollout is None or not self._rollout.ended):
                 self._answered(" ")
             return None if self._no_verdict or self._rollout is None else self._rollout.total
-        except NoVerdictError:
+        except UnknownRewardError:
             return None
 
     def _answered(self, reply: str) -> ServedRollout:
-        """Return the state after a reply. Raises NoVerdictError, RefusedError."""
+        """Return the state after a reply. Raises UnknownRewardError, RefusedError."""
         client = connect()
         if self._rollout is None:
             self._rollout = client.begin(self._task, settings().turns)

@@ -29,7 +29,7 @@ class KernelTask(vf.Task[KernelData]):
 
     @vf.reward  # type: ignore[untyped-decorator]
     async def measured_speedup(self, trace: vf.Trace) -> float:
-        """Return the reward. Raises NoVerdictError."""
+        """Return the reward. Raises UnknownRewardError."""
         client = connect()
         graded = await client.apart(client.grade, self.data.answer, _reply(trace))
         reward = graded.known

@@ -14,7 +14,7 @@ from kernelwright_env.settings import connect  # absolute: verl loads this file 
 async def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
 ) -> dict[str, float]:
-    """Return the score and metrics, always under the same keys. Raises NoVerdictError, RefusedError."""
+    """Return the score and metrics, always under the same keys. Raises UnknownRewardError, RefusedError."""
     client = connect()
     graded = await client.apart(client.grade, ground_truth, solution_str)
     return {"score": graded.known, **graded.numbers}
