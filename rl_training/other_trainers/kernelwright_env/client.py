@@ -5,7 +5,7 @@
     rollout = client.begin(row["answer"], turns=4)          # rollout.messages: the prompt
     rollout = client.answer(rollout, reply)                 # rollout.turns, rollout.messages, rollout.ended
 
-**No verdict is not a reward of 0.** `Graded.known` raises UnknownRewardError where nothing is known of a reply:
+**No verdict is not a reward of 0.** `Graded.known` raises UnknownRewardError where nothing is known of it:
 the server's own machinery failed, or it did not answer for `away_s`. A request that the server refuses,
 whoever sends it again, is a RefusedError: a wrong token, a task that is not allowed.
 """
