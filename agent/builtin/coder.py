@@ -22,16 +22,18 @@ LANGUAGES: dict[str, Language] = {language.name: language for language in (Cpp()
 class BuiltinCoder:
     """`trace` turns a task into its graph, in a sandbox; it raises `Untraceable` where there is none.
 
-    Of a graph with free sizes the kernels serve any of them. `chip`: of the GPU that they are for, if known.
+    Of a graph with free sizes the kernels serve any of them. `language`: its name, or one with other choices;
+    `chip`: of the GPU that they are for, if known.
     """
 
     author = "builtin"
 
     def __init__(
-        self, trace: Callable[[Task], Graph | FreeGraph], language: str = "cpp", chip: str = ""
+        self, trace: Callable[[Task], Graph | FreeGraph], language: str | Language = "cpp", chip: str = ""
     ) -> None:
         self._trace = trace
-        self._language = LANGUAGES[language].for_chip(chip)
+        named = LANGUAGES[language] if isinstance(language, str) else language
+        self._language = named.for_chip(chip)
 
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0

@@ -51,7 +51,10 @@ ROWS, COLUMNS = 256, 1024  # so small that a call is timed in a moment
 class DrawnTask(Record):
     name: str
     sequence: tuple[str, str, str]  # the first operation, the core, the last operation
+    numbers: tuple[str, ...] = ()  # of these, "" where an operation has none
     source: str
+    rows: int = ROWS
+    columns: int = COLUMNS
 
     @property
     def inputs(self) -> int:
@@ -64,15 +67,15 @@ class DrawnTask(Record):
 
     @property
     def work(self) -> Work:
-        matrix = 4 * ROWS * COLUMNS
-        written = 4 * ROWS if self.sequence[1] in _TO_ROWS else matrix
+        matrix = 4 * self.rows * self.columns
+        written = 4 * self.rows if self.sequence[1] in _TO_ROWS else matrix
         return Work(input_bytes=self.inputs * matrix, weight_bytes=0, output_bytes=written, flops=0)
 
 
 def every_task(rng: random.Random) -> list[DrawnTask]:
     """Return each sequence of operations with random numbers, in a random order."""
     found = [
-        _task(sequence, [rng.choice(_NUMBERS) if part in _WITH_NUMBER else "" for part in sequence])
+        drawn_task(sequence, [rng.choice(_NUMBERS) if part in _WITH_NUMBER else "" for part in sequence])
         for sequence in product(FIRST, CORES, LAST)
         if _is_one(sequence)
     ]
@@ -88,15 +91,32 @@ def _is_one(sequence: tuple[str, str, str]) -> bool:
     return core != "none" or last not in ("", first)
 
 
-def _task(sequence: tuple[str, str, str], numbers: Sequence[str]) -> DrawnTask:
+def every_task_of(shapes: Sequence[tuple[int, int]], rng: random.Random) -> list[DrawnTask]:
+    """Return each sequence of operations with each of the shapes (rows, columns), in a random order."""
+    found = [drawn_task(task.sequence, task.numbers, *shape) for task in every_task(rng) for shape in shapes]
+    rng.shuffle(found)
+    return found
+
+
+def drawn_task(
+    sequence: tuple[str, str, str], numbers: Sequence[str], rows: int = ROWS, columns: int = COLUMNS
+) -> DrawnTask:
     parts = zip((FIRST, CORES, LAST), sequence, numbers, strict=True)
     statements = [kind[name].format(number=number) for kind, name, number in parts if kind[name]]
     source = template("drawn_task.py").render(
         arguments=("x", "y")[: 2 if sequence[0] in _OF_TWO else 1],
         statements=[f"h = {line}" for line in statements],
-        rows=ROWS,
-        columns=COLUMNS,
+        rows=rows,
+        columns=columns,
     )
     named = (part + number for part, number in zip(sequence, numbers, strict=True))
     name = "_".join(part for part in named if part and part != "none")
-    return DrawnTask(name=name, sequence=sequence, source=source)
+    shape = "" if (rows, columns) == (ROWS, COLUMNS) else f"_{rows}x{columns}"
+    return DrawnTask(
+        name=name + shape,
+        sequence=sequence,
+        numbers=tuple(numbers),
+        source=source,
+        rows=rows,
+        columns=columns,
+    )

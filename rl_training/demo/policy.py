@@ -1,11 +1,14 @@
 """The embedded policy: a Llama of a few hundred thousand parameters, initialized at random."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelwright.rl_training.demo.settings import DemoSettings
 from kernelwright.rl_training.demo.tokenizer import shown, trained
+
+if TYPE_CHECKING:
+    from kernelwright.rl_training.trainers.policy import Policy
 
 
 def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, folder: Path) -> None:
@@ -47,16 +50,22 @@ def replies(
 
     policy = load_policy(str(folder))
     torch.manual_seed(seed)
-    found = []
-    for prompt in prompts:
-        asked = policy.tokenizer.apply_chat_template(
-            [list(prompt)] * count, add_generation_prompt=True, return_dict=True, return_tensors="pt"
-        )
-        with torch.no_grad():
-            made = policy.model.generate(
-                **asked, max_new_tokens=settings.longest, do_sample=True, top_k=0, top_p=settings.top_p
-            )
-        found.append(
-            policy.tokenizer.batch_decode(made[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
-        )
-    return found
+    return [sampled(policy, prompt, count, settings.longest, settings.top_p) for prompt in prompts]
+
+
+def sampled(
+    policy: "Policy", prompt: Sequence[Mapping[str, str]], count: int, longest: int, top_p: float = 1.0
+) -> list[str]:
+    """Return `count` replies to a prompt, from torch's generator as it stands; `longest`: tokens of one."""
+    import torch
+
+    asked = policy.tokenizer.apply_chat_template(
+        [[dict(message) for message in prompt]] * count,
+        add_generation_prompt=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        made = policy.model.generate(**asked, max_new_tokens=longest, do_sample=True, top_k=0, top_p=top_p)
+    replies = made[:, asked["input_ids"].shape[1] :]
+    return policy.tokenizer.batch_decode(replies, skip_special_tokens=True)

@@ -17,6 +17,12 @@ from kernelwright.rl_training.tracking.run import TrainingFolder
 POLICIES = ("before SFT", "after SFT", "after RL")
 SEARCHES = ("random schedules", "enumeration")
 KINDS = (("rewarded", False), ("held out", True))
+COLOURS = {
+    "after SFT": "#8a8a8a",
+    "after RL": "#c0392b",
+    "random schedules": "#2e86c1",
+    "enumeration": "#27ae60",
+}
 
 
 @dataclass(frozen=True)
@@ -97,48 +103,45 @@ def _since(started: str) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds() / 60
 
 
-_COLOURS = {
-    "after SFT": "#8a8a8a",
-    "after RL": "#c0392b",
-    "random schedules": "#2e86c1",
-    "enumeration": "#27ae60",
-}
 _WIDTH, _HEIGHT = 420, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 408, 40, 262
 
 
-def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
-    """Return an SVG of the best of n over n: a panel per kind of task, a line per method and seed."""
-    found = [row for row in rows(seeds) if row.method in _COLOURS]
+def picture(
+    rows: Sequence[Row],
+    tries: Sequence[int],
+    kinds: Sequence[str] = ("rewarded", "held out"),
+    colours: Mapping[str, str] = COLOURS,
+) -> str:
+    """Return an SVG of the best of n over n: a panel per kind of task, a line per method and seed.
+
+    A line begins and ends with the n that its method has; `colours` are those of the methods that are shown.
+    """
+    found = [row for row in rows if row.method in colours]
     values = [v for row in found for spread in row.best_of.values() for v in spread]
-    top = max([*values, *(row.best_of[0][0] for row in rows(seeds) if row.method == "all schedules")]) * 1.05
+    top = max([*values, *(row.best_of[0][0] for row in rows if row.method == "all schedules")]) * 1.05
     low = min(1.0, *values) * 0.95 if values else 0.0
-    places = {
-        n: _LEFT + (_RIGHT - _LEFT) * i / max(1, len(settings.tries) - 1)
-        for i, n in enumerate(settings.tries)
-    }
+    places = {n: _LEFT + (_RIGHT - _LEFT) * i / max(1, len(tries) - 1) for i, n in enumerate(tries)}
 
     def height(value: float) -> float:
         return round(_BOTTOM - (_BOTTOM - _TOP) * (value - low) / (top - low), 1)
 
     panels = []
-    for number_, (kind, _) in enumerate(KINDS):
+    for number_, kind in enumerate(kinds):
         lines = []
         for row in found:
             if row.kind != kind:
                 continue
-            for place in range(len(seeds)):
+            for place in range(max(map(len, row.best_of.values()), default=0)):
                 points = [
                     (places[n], height(spread[place]))
                     for n, spread in row.best_of.items()
-                    if place < len(spread)
+                    if n in places and place < len(spread)
                 ]
                 lines.append(
-                    {"colour": _COLOURS[row.method], "points": " ".join(f"{x:.1f},{y}" for x, y in points)}
+                    {"colour": colours[row.method], "points": " ".join(f"{x:.1f},{y}" for x, y in points)}
                 )
-        every = [
-            row.best_of[0][0] for row in rows(seeds) if row.kind == kind and row.method == "all schedules"
-        ]
+        every = [row.best_of[0][0] for row in rows if row.kind == kind and row.method == "all schedules"]
         panels.append(
             {
                 "title": f"{kind} tasks",
@@ -149,19 +152,19 @@ def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
         )
     return template("demo.svg").render(
         panels=panels,
-        width=_WIDTH * len(KINDS),
+        width=_WIDTH * len(kinds),
         height=_HEIGHT + 24 * 2,
         left=_LEFT,
         right=_RIGHT,
         top=_TOP,
         bottom=_BOTTOM,
-        x_ticks=[(places[n], n) for n in settings.tries],
+        x_ticks=[(places[n], n) for n in tries],
         y_ticks=[(height(tick), number(tick)) for tick in ticks(low, top, 5)],
-        legend=[(name, colour, 60 + 190 * i) for i, (name, colour) in enumerate(_COLOURS.items())],
+        legend=[(name, colour, 60 + 190 * i) for i, (name, colour) in enumerate(colours.items())],
     )
 
 
 def write(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings, known: int) -> None:
     """Write table.md and curves.svg into the demo's folder."""
     write_atomically(run.path / "table.md", page(run, seeds, settings, known))
-    write_atomically(run.path / "curves.svg", picture(seeds, settings))
+    write_atomically(run.path / "curves.svg", picture(rows(seeds), settings.tries))

@@ -50,12 +50,12 @@ class PolicyTrial:
         Of n are the first n if `in_order`, else the geometric mean over all choices of n.
         """
         asked = [self._asked(task, made, ONCE) if made is not None else None for made in files]
-        picks = [_outcome(future) for future in asked]
+        picks = [outcome(future) for future in asked]
         again = [
-            self._asked(task, made, AFRESH) if made is not None and _low(pick) > 0 else None
+            self._asked(task, made, AFRESH) if made is not None and low_of(pick) > 0 else None
             for made, pick in zip(files, picks, strict=True)
         ]
-        lows, values = [_low(pick) for pick in picks], [_median(_outcome(future)) for future in again]
+        lows, values = [low_of(pick) for pick in picks], [median_of(outcome(future)) for future in again]
         best_of = {}
         for n in self.tries:
             most = min(n, len(files))
@@ -89,18 +89,19 @@ def _file(reply: str) -> Candidate | None:
         return None
 
 
-def _outcome(future: Future[Evaluation] | None) -> Outcome | None:
+def outcome(future: Future[Evaluation] | None) -> Outcome | None:
+    """Wait for an outcome. Raises what the pool does."""
     return outcome_of(future.result()) if future is not None else None
 
 
-def _low(outcome: Outcome | None) -> float:
+def low_of(outcome: Outcome | None) -> float:
     """Return the value a file is picked by; 0 if it is not correct by kernels of its own."""
     if outcome is None or outcome.kind != "correct" or outcome.decoy():
         return 0.0
     return outcome.low("eager") or 0.0
 
 
-def _median(outcome: Outcome | None) -> float:
+def median_of(outcome: Outcome | None) -> float:
     """Return the value of a file; 1.0, the reference's, if it is not correct."""
     eager = outcome.speedup.eager if outcome is not None and outcome.speedup is not None else None
     return eager.median if outcome is not None and outcome.kind == "correct" and eager is not None else 1.0

@@ -6,22 +6,19 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kernelwright.agent.llm.coder import PromptSpec, objection
-from kernelwright.agent.llm.model import ReplyUnusable
-from kernelwright.agent.llm.reply.replies import candidate_source
+from kernelwright.agent.llm.coder import PromptSpec
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.profiling.records import Profile
+from kernelwright.rl_training.environment.form import ReplyForm, WholeFiles
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.outcome import Outcome, failed, outcome_of
 from kernelwright.rl_training.rewards.hacks import Case, HackMemory
 from kernelwright.rl_training.rewards.remeasure import BestSoFar, Doubt, lower
 from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.scheme import Reward, Scheme
-
-_SHOWN = 20_000  # characters of a reply that holds no file, kept as its source
 
 
 class Pool(Protocol):
@@ -69,6 +66,7 @@ class Grader:
     best: BestSoFar = field(default_factory=BestSoFar)
     hacks: HackMemory | None = None
     author: str = "policy"
+    form: ReplyForm = field(default_factory=WholeFiles)
 
     def __post_init__(self) -> None:
         assert self.again != self.effort, "the pool would give the first measurement again"
@@ -86,20 +84,15 @@ class Grader:
 
         `earlier`: outcomes of the turns before it; `profiled`: its profile is needed later.
         """
-        try:
-            source = candidate_source(reply, asked.parent_source)
-            usable, fault = True, objection(source, data.language, history)
-        except ReplyUnusable as error:
-            source, usable, fault = reply[:_SHOWN], False, str(error)
-        candidate = asked.candidate(source, self.author)
+        read = self.form.read(data, asked, reply, history, self.author)
         if data.winner is not None:
             self.best.raise_to(data.task.id, data.winner.speedup.low)
-        if fault:
+        if read.fault:
             found: Future[Evaluation] = Future()
-            found.set_result(self.pool.rejected(data.task, candidate, fault))
+            found.set_result(self.pool.rejected(data.task, read.candidate, read.fault))
         else:
-            found = self.submit(data.task, candidate, self.effort)
-        return PendingReply(self, data, candidate, usable, found, tuple(earlier), profiled)
+            found = self.submit(data.task, read.candidate, self.effort)
+        return PendingReply(self, data, read.candidate, read.usable, found, tuple(earlier), profiled)
 
     def submit(self, task: Task, candidate: Candidate, effort: Effort) -> Future[Evaluation]:
         """Have a candidate timed against the baselines of the reward."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 
-from kernelwright.agent.llm.coder import PromptSpec, asked_for
+from kernelwright.agent.llm.coder import PromptSpec
 from kernelwright.agent.llm.model import Message
 from kernelwright.agent.protocols import Attempt
 from kernelwright.rl_training.environment.grader import GradedReply, Grader, PendingReply
@@ -45,7 +45,7 @@ class Rollout:
 
     @cached_property
     def _asked(self) -> PromptSpec:
-        return asked_for(self.data.situation, self.data.language, self._history, None)
+        return self.grader.form.asked(self.data, self._history)
 
     @cached_property
     def _prompt(self) -> tuple[Message, ...]:

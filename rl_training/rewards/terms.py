@@ -41,11 +41,16 @@ class Correct(_Term):
 
 
 class SpeedupTerm(_Term):
-    """Term for the speedup s. `most` bounds s; log s is at least 0, since slow but correct beats wrong."""
+    """Term for the speedup s, which `most` bounds.
+
+    log s is at least that of `least`, which is 1, since slow but correct is to beat wrong; with another,
+    give `correct` enough weight for that.
+    """
 
     term: Literal["speedup"] = "speedup"
     form: Literal["plain", "log", "clipped"] = "log"
     most: PositiveFloat | None = None
+    least: PositiveFloat = 1.0  # of `log`
     baseline: Baseline = "eager"
 
     def __call__(self, seen: RewardInput) -> RewardTerm:
@@ -54,7 +59,8 @@ class SpeedupTerm(_Term):
             return self._is(0.0)
         most = 3.0 if self.most is None and self.form == "clipped" else self.most
         bounded = low if most is None else min(low, most)
-        return self._is(max(0.0, math.log(bounded)) if self.form == "log" else bounded, speedup=low)
+        value = math.log(max(self.least, bounded)) if self.form == "log" else bounded
+        return self._is(value, speedup=low)
 
 
 class Milestones(_Term):
