@@ -15,6 +15,7 @@ from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
 if TYPE_CHECKING:
     from kernelwright.agent.builtin.ir.graph import Graph
     from kernelwright.agent.builtin.sizes.free import FreeGraph
+    from kernelwright.agent.tuner.policy.space import ScheduleSpace
 
 
 @dataclass
@@ -72,24 +73,38 @@ class PooledBuiltinCoder:
         sample: int,
         evaluator: LocalEvaluator,
     ) -> Candidate:
-        from kernelwright.agent.builtin.coder import (
-            LANGUAGES,
-            BuiltinCoder,  # imports torch, which other commands do without
-        )
+        from kernelwright.agent.builtin.coder import BuiltinCoder  # imports torch
+
+        traced, chip = partial(self._traced, evaluator), evaluator.sessions.chip or ""
+        return BuiltinCoder(traced, self.language, chip).propose(task, history, advice, sample)
+
+    def _traced(self, evaluator: LocalEvaluator, task: Task) -> "Graph | FreeGraph":
+        from kernelwright.agent.builtin.coder import LANGUAGES
         from kernelwright.agent.builtin.sizes.free import trace_free
 
-        def traced(task: Task) -> "Graph | FreeGraph":
-            if task.sha256 not in self._graphs:
-                pool, words = evaluator.sessions.pool, LANGUAGES[self.language].words
-                self._graphs[task.sha256] = (
-                    trace_free(FreeTracer(pool, task.primary), _free(task), words)
-                    if task.workload
-                    else trace(pool, task)
-                )
-            return self._graphs[task.sha256]
+        if task.sha256 not in self._graphs:
+            pool, words = evaluator.sessions.pool, LANGUAGES[self.language].words
+            self._graphs[task.sha256] = (
+                trace_free(FreeTracer(pool, task.primary), _free(task), words)
+                if task.workload
+                else trace(pool, task)
+            )
+        return self._graphs[task.sha256]
 
-        chip = evaluator.sessions.chip or ""
-        return BuiltinCoder(traced, self.language, chip).propose(task, history, advice, sample)
+    def space(self, task: Task) -> "ScheduleSpace":
+        """Return the schedules of a task. Raises Untraceable, for one of several sizes, too."""
+        return self.pool.ask(task, partial(self._space, task), task.id).result()
+
+    def _space(self, task: Task, evaluator: LocalEvaluator) -> "ScheduleSpace":
+        from kernelwright.agent.builtin.coder import LANGUAGES
+        from kernelwright.agent.builtin.ir.graph import Graph
+        from kernelwright.agent.builtin.ir.untraceable import Untraceable
+        from kernelwright.agent.tuner.policy.space import ScheduleSpace
+
+        graph = self._traced(evaluator, task)
+        if not isinstance(graph, Graph):
+            raise Untraceable("a policy of schedules knows tasks of one size")
+        return ScheduleSpace(graph, task.source, LANGUAGES[self.language])
 
 
 def _free(task: Task) -> dict[str, int]:

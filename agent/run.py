@@ -31,7 +31,7 @@ from kernelwright.agent.options.run import MODEL_TASKS, RunConfig
 from kernelwright.agent.parts.parts import TaskParts
 from kernelwright.agent.pooled_coder import PooledBuiltinCoder
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, NoSeed, SeedSource, searched
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, Judge, NoSeed, SeedSource, searched
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Agent, Search, Team, best_of, rounds_of
@@ -105,7 +105,7 @@ class Run:
         builtin = PooledBuiltinCoder(pool, config.builtin_language)
         self.seed = self._seed(builtin)
         writers = self._writers(memory)
-        search = self._search(memory, tuple(writers))
+        search = self._search(memory, tuple(writers), builtin)
         recorder = DatabaseRecorder(database, pool.timing_lock, self.progress, self.stopped, memory)
         loop: Callable[..., TaskLoop] = TaskLoop
         if config.model.coder == "command":
@@ -370,10 +370,17 @@ class Run:
             compiled=PooledBuiltinCoder(self.pool, language).compiled,
         )
 
-    def _search(self, memory: LessonMemory | None, languages: tuple[str, ...]) -> Search:
+    def _search(
+        self, memory: LessonMemory | None, languages: tuple[str, ...], builtin: PooledBuiltinCoder
+    ) -> Search:
         options, hold = self.config.search, frozenset(self.config.tuner.hold)
         if self.models is None:
-            return options.begin(Team(RulesJudge(options.rounds, memory, hold), hold=hold))
+            tuner: Judge = RulesJudge(options.rounds, memory, hold)
+            if self.config.tuner.policy is not None:
+                from kernelwright.agent.tuner.policy.judge import PolicyJudge, TrainedPolicy
+
+                tuner = PolicyJudge(TrainedPolicy.load(self.config.tuner.policy), builtin.space, tuner)
+            return options.begin(Team(tuner, hold=hold))
         asked = self.config.model.judge != "none"
         judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
         return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))

@@ -32,7 +32,7 @@ _MOVED = {
     "check_first": ("evaluation", "check_first"),
 }
 _LIMITS = {"run_limit": "", "task_limit": "_per_task"}
-_REMOVED = {("tuner", "rank_by")}  # section and field
+_REMOVED = [("tuner", "rank_by", "surrogate")]  # section, field and the value that is gone
 _NOT_YET = {"seed": "none", "repairs": 0, "parts": "none"}  # in the section of models
 
 
@@ -41,7 +41,7 @@ def upgraded(recorded: Mapping[str, Any]) -> dict[str, Any]:
     flat = recorded and not isinstance(recorded.get("search"), Mapping)
     sections = _in_sections(recorded) if flat else recorded
     known = {
-        section: {field: value for field, value in fields.items() if (section, field) not in _REMOVED}
+        section: {field: value for field, value in fields.items() if (section, field, value) not in _REMOVED}
         for section, fields in sections.items()
     }
     return known | {"model": _NOT_YET | known.get("model", {})}

@@ -19,6 +19,7 @@ from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.seeds import read_seed
 from kernelwright.agent.spending.budget import SpendingLimits
 from kernelwright.agent.tracking.trackers import TrackerName, check_tracker
+from kernelwright.agent.tuner.policy.folder import require_policy
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     CastTo,
@@ -147,16 +148,27 @@ class ModelOptions(CommandOptions):
         )
 
 
+_RULES = "rules"
+
+
 class TunerOptions(Section):
     """Tuner of the builtin coder's schedules, and what is learned from other tasks and runs."""
 
     hold: Annotated[
         tuple[str, ...], typer.Option(metavar="KNOB", help="Keep this knob as it is; repeatable.")
     ] = ()
+    rank_by: Annotated[
+        str, typer.Option(metavar="RULES", help="Order of schedules: rules, or a policy's folder first.")
+    ] = _RULES
     memory: Annotated[bool, typer.Option(help="Learn from other tasks.")] = True
     learn_from: Annotated[
         tuple[Path, ...], typer.Option(metavar="RUN", help="Learn from this run, too; repeatable.")
     ] = ()
+
+    @property
+    def policy(self) -> Path | None:
+        """Folder of the policy whose schedules are tried first."""
+        return None if self.rank_by == _RULES else Path(self.rank_by)
 
 
 class EvaluationBudget(Section):
@@ -307,14 +319,17 @@ class RunConfig(Section):
     def resolved(self) -> Self:
         """Fill in all that depends on this machine. Raises UsageError."""
         evaluation = self.evaluation.resolved()
-        seed = self.model.seed
+        seed, policy = self.model.seed, self.tuner.policy
         model = {
             "seed_source": "" if seed in _SEEDS else read_seed(Path(seed)),
             "language": self._languages(evaluation.written_for),
             "selection": stored(cache_folder(), evaluation.device) if self._surveyed_here else None,
         }
-        return self._learning_from(()).model_copy(
+        learning = self._learning_from(())
+        rank_by = str(policy.resolve()) if policy is not None else _RULES
+        return learning.model_copy(
             update={
+                "tuner": learning.tuner.model_copy(update={"rank_by": rank_by}),
                 "evaluation": evaluation,
                 "model": self.model.model_copy(update=model),
                 "search": self.search.for_coder(self.model.coder),
@@ -421,11 +436,22 @@ class RunConfig(Section):
             )
         if model.coder == "builtin":
             self._check_builtin_language()
+        self._check_policy()
         if on_cpu and not self.evaluation.elsewhere and compiler() is None:
             raise MissingPrerequisite(
                 "C++ kernels need a C++ compiler",
                 "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
             )
+
+    def _check_policy(self) -> None:
+        policy = self.tuner.policy
+        if policy is None:
+            return
+        if self.model.coder != "builtin" or self.builtin_language != "cpp":
+            raise UsageError("--rank-by with a policy goes with --coder builtin and C++", "leave it out")
+        if self.evaluation.servers:
+            raise UsageError("--rank-by with a policy needs kernels that are timed here", "leave it out")
+        require_policy(policy)
 
     def _check_builtin_language(self) -> None:
         language, device = self.builtin_language, self.evaluation.device

@@ -52,10 +52,10 @@ class DemoConfig(Section):
 def demo(config: DemoConfig) -> None:
     """Train a small policy from scratch on this machine: tasks, SFT, RL with measured speedups, and a table.
 
-    A small transformer learns to write C++ kernels. With --space wide it chooses the builtin coder's schedules
-    instead, and is compared with searches on tasks that it has never seen. Takes tens of minutes on two cores; give the same command
-    again to resume after a kill. Writes DIR/table.md and DIR/curves.svg; `kernelwright report DIR/seed-0/rl`
-    shows a training.
+    A small transformer learns to write C++ kernels. With --space wide it chooses the builtin coder's
+    schedules instead, and is compared with searches on tasks that it has never seen. Takes tens of minutes a
+    seed on two cores; give the same command again to resume after a kill. Writes DIR/table.md and
+    DIR/curves.svg; `kernelwright report DIR/seed-0/rl` shows a training.
     """
     from kernelwright.rl_training.trainers.policy import quiet, require
 

@@ -97,7 +97,9 @@ def test_a_seed_that_differs_is_seen() -> None:
         for each in results(1.1, 1.1)
     ]
     first = compared(CLAIM, found)[0]
-    assert first.by_seed[2] == pytest.approx(0.55, rel=0.02) and first.by_seed[0] == pytest.approx(1.1, rel=0.02)
+    assert first.by_seed[2] == pytest.approx(0.55, rel=0.02) and first.by_seed[0] == pytest.approx(
+        1.1, rel=0.02
+    )
     assert "0.55" in claim_table([first])[2] and first.verdict == "does not hold"
 
 

@@ -17,7 +17,7 @@ from kernelwright.agent.builtin.schedule import DEFAULT
 from kernelwright.agent.tuner.policy.space import ScheduleSpace
 
 _OPERATORS = 24  # of a task, at most, each once
-ASSISTANT, END, PAD = "<|assistant|>", "<|end|>", "<|pad|>"
+ASSISTANT, END, PAD = "<|assistant|>", "<|eos|>", "<|pad|>"
 
 
 def features(graph: Graph) -> list[str]:

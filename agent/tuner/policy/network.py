@@ -5,10 +5,11 @@ ends. Which tokens may come next follows from the ids alone, so the mask is part
 from it, and what computes the probabilities of its replies for an update, see the same distribution, in which
 a line that is none has the probability 0.
 
-    <|user|> tanh _softmax rows:8 columns:10 … fuse?2 … k0: block?9 … <|end|>
-    <|assistant|> fuse=all … k0: block=64 … <|end|>
+    <|user|> tanh _softmax rows:8 columns:10 … fuse?2 … k0: block?9 … <|eos|>
+    <|assistant|> fuse=all … k0: block=64 … <|eos|>
 """
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,20 @@ from transformers import (
 
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from kernelwright.agent.tuner.policy.features import ASSISTANT, END, PAD
+from kernelwright.agent.tuner.policy.folder import MODEL_TYPE
 from kernelwright.agent.tuner.policy.space import KERNELS, Slot
 
 _USER = "<|user|>"
 _FORBIDDEN = -1e4  # a logit whose probability is 0 in float32, and whose entropy is no NaN
 _CHAT = (
     "{%- for message in messages if message['role'] != 'system' -%}"
-    "<|{{ message['role'] }}|> {{ message['content'] }} <|end|> "
+    "<|{{ message['role'] }}|> {{ message['content'] }} <|eos|> "
     "{%- endfor -%}{%- if add_generation_prompt -%}<|assistant|> {%- endif -%}"
 )
 
 
 class SchedulePolicyConfig(LlamaConfig):
-    model_type = "kernelwright_schedules"
+    model_type = MODEL_TYPE
 
 
 class SchedulePolicy(LlamaForCausalLM):
@@ -56,8 +58,12 @@ class SchedulePolicy(LlamaForCausalLM):
         output.logits = output.logits.masked_fill(~allowed, _FORBIDDEN)
         return output
 
-    def generate(self, *args: Any, **given: Any) -> Any:
-        return super().generate(*args, **{**given, "use_cache": False})
+    def generate(self, *args: Any, generation_config: Any = None, **given: Any) -> Any:
+        if generation_config is None:
+            return super().generate(*args, **{**given, "use_cache": False})
+        whole = copy.copy(generation_config)
+        whole.use_cache = False
+        return super().generate(*args, generation_config=whole, **given)
 
     def allowed(self, ids: torch.Tensor) -> torch.Tensor:
         """Return [B, T, V] bool: which tokens may follow each place; all of them within a prompt."""
