@@ -376,10 +376,10 @@ class Run:
         options, hold = self.config.search, frozenset(self.config.tuner.hold)
         if self.models is None:
             tuner: Judge = RulesJudge(options.rounds, memory, hold)
-            if self.config.tuner.policy is not None:
+            if self.config.tuner.rank_by is not None:
                 from kernelwright.agent.tuner.policy.judge import PolicyJudge, TrainedPolicy
 
-                tuner = PolicyJudge(TrainedPolicy.load(self.config.tuner.policy), builtin.space, tuner)
+                tuner = PolicyJudge(TrainedPolicy.load(self.config.tuner.rank_by), builtin.space, tuner)
             return options.begin(Team(tuner, hold=hold))
         asked = self.config.model.judge != "none"
         judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()

@@ -50,7 +50,7 @@ Sizes = Annotated[
 ]
 CastTo = Annotated[
     Precision,
-    typer.Option("--precision", help="Precision of inputs and weights."),
+    typer.Option("--precision", help="Type of inputs and weights."),
 ]
 Inputs = Annotated[
     list[str] | None,

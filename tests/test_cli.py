@@ -51,7 +51,7 @@ SURFACE = {
         "--max-usd", "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--price", "--prices", "--requests-a-minute",
         "--extra-body", "--service-tier", "--silence-limit", "--call-limit", "--retry-limit",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--target-score", "--patience", "--all-tasks", "--search", "--hold", "--refine-from",
-        "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--memory", "--learn-from", "--target", "--set", "--size", "--precision",
+        "--beam-width", "--beam-advices", "--islands", "--turns", "--context-tokens", "--rank-by", "--memory", "--learn-from", "--target", "--set", "--size", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--profilers", "--evaluator", "--evaluator-token", "--cluster", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--tracking", "--out", "--resume", "--replay", "--dry-run", "--database", "--kernelbench-dir", "--json", "--config",
     },
@@ -106,7 +106,7 @@ SURFACE = {
         "--model", "--data", "--out", "--method", "--reward", "--steps", "--learning-rate", "--batch-size",
         "--max-length", "--save-every", "--seed", "--lora-rank", "--precision", "--tracking", "--cpu", "--json", "--config",
     },
-    "train demo": {"--out", "--seeds", "--short", "--json", "--config"},
+    "train demo": {"--out", "--space", "--seeds", "--short", "--json", "--config"},
     "train evaluate": {
         "--model", "--base", "--cpu", "--data", "--split", "--held-out-share", "--target", "--evaluator", "--evaluator-token",
         "--samples", "--temperature", "--top-p", "--max-completion", "--at-once", "--seed", "--out", "--json", "--config",

@@ -32,7 +32,7 @@ _MOVED = {
     "check_first": ("evaluation", "check_first"),
 }
 _LIMITS = {"run_limit": "", "task_limit": "_per_task"}
-_REMOVED = [("tuner", "rank_by", "surrogate")]  # section, field and the value that is gone
+_REMOVED = [("tuner", "rank_by", "surrogate"), ("tuner", "rank_by", "rules")]  # section, field, value
 _NOT_YET = {"seed": "none", "repairs": 0, "parts": "none"}  # in the section of models
 
 

@@ -148,27 +148,19 @@ class ModelOptions(CommandOptions):
         )
 
 
-_RULES = "rules"
-
-
 class TunerOptions(Section):
     """Tuner of the builtin coder's schedules, and what is learned from other tasks and runs."""
 
     hold: Annotated[
         tuple[str, ...], typer.Option(metavar="KNOB", help="Keep this knob as it is; repeatable.")
     ] = ()
-    rank_by: Annotated[
-        str, typer.Option(metavar="RULES", help="Order of schedules: rules, or a policy's folder first.")
-    ] = _RULES
+    rank_by: Annotated[Path | None, typer.Option(metavar="DIR", help="Policy to ask before the rules.")] = (
+        None
+    )
     memory: Annotated[bool, typer.Option(help="Learn from other tasks.")] = True
     learn_from: Annotated[
         tuple[Path, ...], typer.Option(metavar="RUN", help="Learn from this run, too; repeatable.")
     ] = ()
-
-    @property
-    def policy(self) -> Path | None:
-        """Folder of the policy whose schedules are tried first."""
-        return None if self.rank_by == _RULES else Path(self.rank_by)
 
 
 class EvaluationBudget(Section):
@@ -319,14 +311,14 @@ class RunConfig(Section):
     def resolved(self) -> Self:
         """Fill in all that depends on this machine. Raises UsageError."""
         evaluation = self.evaluation.resolved()
-        seed, policy = self.model.seed, self.tuner.policy
+        seed, policy = self.model.seed, self.tuner.rank_by
         model = {
             "seed_source": "" if seed in _SEEDS else read_seed(Path(seed)),
             "language": self._languages(evaluation.written_for),
             "selection": stored(cache_folder(), evaluation.device) if self._surveyed_here else None,
         }
         learning = self._learning_from(())
-        rank_by = str(policy.resolve()) if policy is not None else _RULES
+        rank_by = policy.resolve() if policy is not None else None
         return learning.model_copy(
             update={
                 "tuner": learning.tuner.model_copy(update={"rank_by": rank_by}),
@@ -444,13 +436,13 @@ class RunConfig(Section):
             )
 
     def _check_policy(self) -> None:
-        policy = self.tuner.policy
+        policy = self.tuner.rank_by
         if policy is None:
             return
         if self.model.coder != "builtin" or self.builtin_language != "cpp":
-            raise UsageError("--rank-by with a policy goes with --coder builtin and C++", "leave it out")
+            raise UsageError("--rank-by goes with --coder builtin and C++", "leave it out")
         if self.evaluation.servers:
-            raise UsageError("--rank-by with a policy needs kernels that are timed here", "leave it out")
+            raise UsageError("--rank-by does not go with --evaluator", "leave it out")
         require_policy(policy)
 
     def _check_builtin_language(self) -> None:

@@ -192,7 +192,7 @@ def test_a_run_of_the_surrogate_opens_goes_on_with_the_rules_and_is_reported(
     with RunDatabase.open(out, read_only=True) as database:
         second = database.attempts(tasks[0].id)[1]
         assert second.advice is not None and second.advice.schedule
-        assert "rank_by" not in json.dumps(database.settings)
+        assert "surrogate" not in json.dumps(database.settings)
     assert "<!doctype html>" in (out / "report.html").read_text()
 
 

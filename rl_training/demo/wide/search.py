@@ -4,10 +4,9 @@ from kernelwright.agent.builtin.codegen.backend import Language
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.advise import RulesJudge
-from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate
-from kernelwright.rl_training.demo.settings import ONCE
 from kernelwright.rl_training.demo.wide.tasks import WideTask
+from kernelwright.rl_training.demo.wide.trial import WideTrial
 from kernelwright.rl_training.environment.grader import Pool
 
 
@@ -24,7 +23,6 @@ def searched(task: WideTask, pool: Pool, language: Language, rounds: int) -> lis
         if history and (advice is None or advice.schedule.get("kernels") == "none"):
             break
         made = coder.propose(task.task, history, advice)
-        measurement = Measurement(("eager",), ONCE)
-        evaluation = pool.submit(task.task, made, measurement, client=task.task.id).result()
+        evaluation = WideTrial(pool).once(task, made).result()
         history.append(Attempt(made, evaluation, pool.profile(task.task, made, evaluation), advice))
     return [attempt.candidate for attempt in history]

@@ -75,7 +75,7 @@ def tasks_of(settings: WideSettings, folder: Path, say: Callable[[str], None]) -
 
 
 def _made(settings: WideSettings) -> Iterator[WideTask]:
-    drawn = list(_drawn(settings))
+    drawn = list(drawn_tasks(settings))
     # Imported again in each process, for torch's threads do not outlive a fork.
     with ProcessPoolExecutor(physical_threads(), mp_context=get_context("spawn")) as pool:
         graphs = pool.map(_traced, [task.source for task, _ in drawn], chunksize=4)
@@ -89,7 +89,8 @@ def _made(settings: WideSettings) -> Iterator[WideTask]:
                 yield made
 
 
-def _drawn(settings: WideSettings) -> Iterator[tuple[Task, Kind]]:
+def drawn_tasks(settings: WideSettings) -> Iterator[tuple[Task, Kind]]:
+    """Yield the tasks with their kinds: of the suite more than are tried, since some have no schedule."""
     rng = random.Random(settings.data_seed)
     drawn = every_task_of(settings.shapes, rng)
     held = rng.sample(sorted({task.sequence for task in drawn}), settings.held_tasks)
@@ -103,7 +104,6 @@ def _drawn(settings: WideSettings) -> Iterator[tuple[Task, Kind]]:
             if (task.sequence, task.rows, task.columns) == (sequence, rows, columns)
         )
     suite = [task for name in _SUITES for task in sources.resolve([], suite=name, device="cpu")]
-    # More than are tried, since some have no schedule.
     some = rng.sample(suite, min(len(suite), 2 * settings.suite_tasks))
     yield from ((task, "suite") for task in some)
 

@@ -21,7 +21,6 @@ from kernelwright.rl_training.demo.trial import low_of, median_of, outcome
 from kernelwright.rl_training.demo.wide.tasks import Kind, WideTask
 from kernelwright.rl_training.environment.grader import Pool
 
-EAGER = ("eager",)
 SHARED = -1  # seed of methods that all seeds are compared with
 
 
@@ -62,7 +61,11 @@ class WideTrial:
         return self.asked(task, made, ONCE)
 
     def asked(self, task: WideTask, made: Candidate, effort: Effort) -> Future[Evaluation]:
-        return self.pool.submit(task.task, made, Measurement(EAGER, effort), client=task.task.id)
+        return self.pool.submit(task.task, made, self.measurement(effort), client=task.task.id)
+
+    @staticmethod
+    def measurement(effort: Effort) -> Measurement:
+        return Measurement(("eager",), effort)
 
 
 @dataclass
