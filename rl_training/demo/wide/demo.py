@@ -31,7 +31,7 @@ from kernelwright.rl_training.demo.wide.settings import REWARD, WideSettings
 from kernelwright.rl_training.demo.wide.tasks import LANGUAGE, WideTask, WideTasks, tasks_of
 from kernelwright.rl_training.demo.wide.trial import SHARED, ResultsFile, WideResult, WideTrial
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
-from kernelwright.rl_training.environment.grader import Grader
+from kernelwright.rl_training.environment.grader import Grader, Pool
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.rewards.remeasure import Doubt
 from kernelwright.rl_training.rewards.reward_input import RewardInput
@@ -67,18 +67,23 @@ class WideDemo:
         return [*self.tasks.of("held out"), *self.tasks.of("suite")]
 
     def run(self) -> tuple[Claim, list[WideResult]]:
+        """Run it on this machine's evaluator."""
+        with Referee.start(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
+            return self.on(pool, evaluator.target)
+
+    def on(self, pool: Pool, target: Target) -> tuple[Claim, list[WideResult]]:
+        """Run it on a pool of evaluations, or resume it."""
         network.register()
         self.out.mkdir(parents=True, exist_ok=True)
         claim = registered(self.settings, self.out)
         counts = ", ".join(f"{len(self.tasks.of(kind))} {kind}" for kind in ("rewarded", "held out", "suite"))
         self.say(f"tasks: {counts}")
-        with Referee.start(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
-            measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
-            results = ResultsFile(self.out / "results.jsonl", claim.sha256)
-            self._shared(measured, results)
-            first = self.settings.first_seed
-            for seed in range(first, first + self.settings.seeds):
-                self._seed(seed, evaluator.target, measured, results)
+        measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
+        results = ResultsFile(self.out / "results.jsonl", claim.sha256)
+        self._shared(measured, results)
+        first = self.settings.first_seed
+        for seed in range(first, first + self.settings.seeds):
+            self._seed(seed, target, measured, results)
         return claim, results.all
 
     def _shared(self, pool: MeasuredPool, results: ResultsFile) -> None:

@@ -4,6 +4,7 @@ Of n the fastest is picked by one measurement each, and another measurement of i
 gains by having tried often on a noisy clock. If none of n is correct the reference stays: 1.0.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -70,10 +71,11 @@ class WideTrial:
 
 @dataclass
 class ResultsFile:
-    """Results as they come, one line each: what is known is not tried again."""
+    """Results as they come, one line each: what is known is not tried again. Thread-safe."""
 
     path: Path
     claim: str
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _known: dict[tuple[str, int, str], WideResult] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -108,8 +110,9 @@ class ResultsFile:
                 lows=lows,
                 best_of=best_of,
             )
-            append(self.path, record_text(found))
-            self._known[key] = found
+            with self._lock:
+                append(self.path, record_text(found))
+                self._known[key] = found
         return self._known[key]
 
 
