@@ -44,7 +44,7 @@ class Comparison(Record):
 
 
 class Claim(Record):
-    """What is claimed, with the settings under which. It holds if each of its comparisons does."""
+    """Comparisons that are claimed of a demo with these settings. It holds if each of them does."""
 
     settings: WideSettings
     comparisons: tuple[Comparison, ...]
