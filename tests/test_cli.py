@@ -325,6 +325,7 @@ USAGE = {
         ["run", "builtin:level1/softmax", "--baseline", "numpy"],
         "eager, compile, max-autotune",
     ),
+    "no_policy": (["run", "builtin:level1/softmax", "--rank-by", "/nowhere"], "holds no policy of schedules"),
     "no_time_to_compile": (["run", "builtin:level1/softmax", "--compile-limit", "0"], "above 0"),
     "a_share_beyond_one": (["run", "builtin:level1/softmax", "--require-own-kernels", "50"], "from 0 to 1"),
     "unknown_effort": (["run", "builtin:level1/softmax", "--effort", "heroic"], "quick, full, thorough"),

@@ -1,5 +1,7 @@
 """The network of a policy of schedules, and the judge that asks it first."""
 
+import copy
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def test_every_reply_is_a_line(policy: TrainedPolicy, spaces: list[ScheduleSpace
     before = policy.model.lm_head.weight.clone()
     try:
         with torch.no_grad():
-            policy.model.lm_head.weight.mul_(300)
+            policy.model.lm_head.weight[:, : policy.model.config.hidden_size].mul_(300)
         ids = drawn(policy, asked)
     finally:
         with torch.no_grad():
@@ -91,6 +93,36 @@ def test_probabilities_in_an_update_are_those_of_sampling(
             assert torch.allclose(part.logits[:, -1].softmax(-1), whole[:, end - 1], atol=1e-5)
     taken = whole[:, :-1].gather(2, ids[:, 1:, None])[:, -12:]
     assert (taken > 0).all() and (whole == 0).any()
+
+
+def test_a_trainer_sees_the_same_distribution(policy: TrainedPolicy, spaces: list[ScheduleSpace]) -> None:
+    """TRL multiplies hidden states by the head's weights by itself: the grammar must hold there, too."""
+    utils = pytest.importorskip("trl.trainer.utils")
+    ids = drawn(policy, prompts(policy, spaces[:1], 4))
+    mask = torch.ones_like(ids)
+    labels = ids.masked_fill(torch.arange(ids.shape[1]) < ids.shape[1] - 12, -100)
+    with torch.no_grad():
+        own = policy.model(input_ids=ids, attention_mask=mask).logits.log_softmax(-1)
+        fused = copy.deepcopy(policy.model)
+        utils.add_fused_lm_head(fused, outputs=("log_probs", "entropy"))
+        seen = fused(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+    taken = own[:, :-1].gather(2, ids[:, 1:, None])[:, -12:, 0]
+    assert torch.allclose(seen.log_probs[:, -12:], taken, atol=1e-4)
+    assert (seen.entropy[:, -12:] <= math.log(9) + 1e-4).all()  # no knob has more than nine values
+
+
+def test_an_update_leaves_the_grammar_alone(folder: Path, spaces: list[ScheduleSpace]) -> None:
+    policy = TrainedPolicy.load(folder)
+    width = policy.model.config.hidden_size
+    forbidden = policy.model.lm_head.weight[:, width:] < -1e3
+    optimizer = torch.optim.AdamW(policy.model.parameters(), 0.1, weight_decay=0.0)
+    ids = drawn(policy, prompts(policy, spaces[:1], 8))
+    for _ in range(3):
+        logs = policy.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.log_softmax(-1)
+        optimizer.zero_grad()
+        logs[:, :-1].gather(2, ids[:, 1:, None])[:, -8:].mean().backward()
+        optimizer.step()
+    assert forbidden.any() and (policy.model.lm_head.weight[:, width:][forbidden] == -1e4).all()
 
 
 def test_gradients_and_entropy_are_numbers(policy: TrainedPolicy, spaces: list[ScheduleSpace]) -> None:
