@@ -88,8 +88,9 @@ class PolicyJudge:
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
         tried = {attempt.candidate.sha256 for attempt in history}
+        advised = [attempt.advice.schedule for attempt in history if attempt.advice is not None]
         for made in self._proposals(task):
-            if made.sha256 not in tried:
+            if made.sha256 not in tried and made.schedule not in advised:
                 return Advice(
                     bottleneck="not asked",
                     method=_METHOD,
