@@ -25,12 +25,13 @@ class WideSettings(Record):
     suite_tasks: int = Field(default=24, ge=0)  # of the built-in suite's levels 1 and 2
     layers: int = 2
     width: int = 48
-    steps: int = Field(default=40, gt=0)
+    steps: int = Field(default=40, gt=0)  # batches of replies
+    updates: int = Field(default=1, gt=0)  # with each of them
     batch: int = 32
     group: int = 8
     estimator: str = "max_at_k"
     best_of: int = 4
-    rate: float = 3e-3
+    rate: float = 1e-2
     entropy: float = 0.02
     save_every: int = 5
     tries: tuple[int, ...] = (1, 4, 16)  # n of best of n
@@ -52,14 +53,15 @@ class WideSettings(Record):
         """Return the settings of the RL. `longest`: tokens of a line, with its end."""
         return OnlineSettings(
             model=model,
-            steps=self.steps,
+            steps=self.steps * self.updates,
+            updates_per_batch=self.updates,
             learning_rate=self.rate,
             batch=self.batch,
             micro_batch=self.batch,
             group=self.group,
             seed=seed,
             cpu=True,
-            save_every=self.save_every,
+            save_every=self.save_every * self.updates,
             estimator=self.estimator,
             best_of=self.best_of,
             entropy=self.entropy,
