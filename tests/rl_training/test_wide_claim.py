@@ -104,7 +104,7 @@ def test_a_seed_that_differs_is_seen() -> None:
 
 
 def test_results_of_another_claim_are_refused() -> None:
-    other = claim_of(WideSettings(rate=1e-2))
+    other = claim_of(WideSettings(rate=0.5))
     with pytest.raises(UsageError, match="another claim"):
         compared(CLAIM, list(results(1.1, 1.1, other)))
 

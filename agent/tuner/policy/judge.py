@@ -38,6 +38,7 @@ class TrainedPolicy:
         """Load a policy. Raises UsageError, MissingPrerequisite."""
         try:
             from transformers import PreTrainedTokenizerFast
+            from transformers.utils import logging
 
             from kernelwright.agent.tuner.policy.network import SchedulePolicy
         except ImportError:
@@ -45,6 +46,7 @@ class TrainedPolicy:
                 "a policy of schedules needs the package transformers", "pip install 'kernelwright[rl]'"
             ) from None
         require_policy(folder)
+        logging.disable_progress_bar()
         model = SchedulePolicy.from_pretrained(str(folder)).eval()
         return cls(model, PreTrainedTokenizerFast.from_pretrained(str(folder)))
 
