@@ -441,8 +441,8 @@ class RunConfig(Section):
             return
         if self.model.coder != "builtin" or self.builtin_language != "cpp":
             raise UsageError("--rank-by goes with --coder builtin and C++", "leave it out")
-        if self.evaluation.servers:
-            raise UsageError("--rank-by does not go with --evaluator", "leave it out")
+        if self.evaluation.elsewhere:
+            raise UsageError("--rank-by does not go with --evaluator or --cluster", "leave it out")
         require_policy(policy)
 
     def _check_builtin_language(self) -> None:
