@@ -20,7 +20,6 @@ from kernelwright.agent.tuner.policy import network
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import cache_folder, physical_threads
 from kernelwright.kernelbench.records import Candidate, Target, Work
-from kernelwright.rl_training.demo.measured import MeasuredPool
 from kernelwright.rl_training.demo.policy import sampled
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE
 from kernelwright.rl_training.demo.trial import outcome
@@ -33,6 +32,7 @@ from kernelwright.rl_training.demo.wide.trial import SHARED, ResultsFile, WideRe
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader, Pool
 from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.measured import MeasuredPool
 from kernelwright.rl_training.rewards.remeasure import Doubt
 from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter

@@ -6,10 +6,10 @@ from pathlib import Path
 from kernelwright.results.store.folder import write_atomically
 from kernelwright.results.store.training import Training
 from kernelwright.rl_training.demo.report import Row, picture
-from kernelwright.rl_training.demo.trial import geomean
 from kernelwright.rl_training.demo.wide.claim import CHANCE, POLICY, SEARCH, VALUE, Claim, Compared, compared
 from kernelwright.rl_training.demo.wide.tasks import Kind
 from kernelwright.rl_training.demo.wide.trial import WideResult
+from kernelwright.rl_training.evaluation.scores import geomean
 from kernelwright.rl_training.templating import template
 from kernelwright.rl_training.tracking.run import TrainingFolder
 
