@@ -26,7 +26,7 @@ class DemoOptions(Section):
 
     space: Annotated[
         Literal["files", "wide"],
-        typer.Option(help="What the policy writes: whole C++ files, or schedules of all knobs."),
+        typer.Option(help="Replies of the policy: whole C++ files, or schedules of all knobs."),
     ] = "files"
     seeds: Annotated[
         int, Field(ge=1), typer.Option(help="Number of policies, each initialized from another seed.")

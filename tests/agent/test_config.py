@@ -133,7 +133,7 @@ BAD_FILES = {
         "unknown key 'max-usdd' in .budget. — did you mean 'max-usd'",
     ),
     "unknown_table": ("[budgets]\n", "unknown key 'budgets' — did you mean 'budget'"),
-    "far_from_any": ("[output]\nzzz = 1\n", ".output. may have out, resume, replay, dry-run, json"),
+    "far_from_any": ("[output]\nzzz = 1\n", ".output. may have out, resume, replay, dry-run, database, json"),
     "outside_of_tables": ("budget = 3\n", "'budget' is not a table — put options below the line .budget."),
     "not_toml": ("[budget\n", "is invalid TOML: .* — correct that line"),
 }
