@@ -54,7 +54,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_nothing_lies_about() -> None:
-    """What a task or a command writes where it is run belongs nowhere; a checkout may have no history."""
+    """Nothing that a task or a command writes into its working directory is committed."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         pytest.skip("no git checkout")

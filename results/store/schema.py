@@ -10,7 +10,7 @@ from kernelwright.results.store.rows import OLDEST_SCHEMA, SCHEMA_VERSION, Schem
 
 
 class NoRunError(StorageError):
-    """No run was ever recorded in this place, whether or not it exists."""
+    """Place that holds no recorded run; it may not even exist."""
 
 
 def no_run(url: URL) -> NoRunError:

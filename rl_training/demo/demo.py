@@ -18,23 +18,18 @@ from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Record, Target
 from kernelwright.results.store.folder import write_atomically
-from kernelwright.results.store.training import Training
 from kernelwright.rl_training.demo.data import DemoTask, DemoTasks, tasks_of
+from kernelwright.rl_training.demo.online import seconds_of, trained
 from kernelwright.rl_training.demo.policy import replies
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE, DemoSettings
 from kernelwright.rl_training.demo.teaching import BEGUN, SFT, teach
 from kernelwright.rl_training.demo.trial import PolicyTrial, Tried, files_of
-from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.measured import MeasuredPool
 from kernelwright.rl_training.rewards import state_io
 from kernelwright.rl_training.rewards.remeasure import Doubt
 from kernelwright.rl_training.rewards.scheme import SCHEMES
-from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
-from kernelwright.rl_training.tracking.run import tracked
-from kernelwright.rl_training.trainers import online_run
 from kernelwright.rl_training.trainers.checkpoints import POLICY
-from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.settings import OnlineSettings
 from kernelwright.rl_training.trajectory import read
 
@@ -114,8 +109,8 @@ class Demo:
         tried = self._tried(seed, tasks, target, pool, policies)
         seconds = Seconds(
             data=drawing,
-            sft=_seconds(folder / SFT),
-            rl=_seconds(folder / "rl"),
+            sft=seconds_of(folder / SFT),
+            rl=seconds_of(folder / "rl"),
             trial=time.monotonic() - began,
         )
         found = Seed(
@@ -147,16 +142,7 @@ class Demo:
             max_completion=self.settings.longest,
             top_p=self.settings.top_p,
         )
-        with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
-            finished = online_run.train(
-                lambda: load_policy(chosen.model),
-                lambda: TrainingEnvironment({each.task.id: each for each in data}, grader),
-                data,
-                chosen,
-                training.path,
-                [MetricsFile(training.path), ProgressPrinter()],
-            )
-        return finished.policy
+        return trained(chosen, data, grader, folder / "rl")
 
     def _tried(
         self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, policies: dict[str, Path]
@@ -181,11 +167,6 @@ class Demo:
 
 def _first_prompt(task: DemoTask, target: Target) -> tuple[Message, ...]:
     return asked_for(task.data(target).situation, "cpp", (), None).messages
-
-
-def _seconds(training: Path) -> float:
-    """Return the seconds of a training's last start."""
-    return Training.read(training).series("train_runtime")[-1][1]
 
 
 def _submitted(training: Path) -> int:

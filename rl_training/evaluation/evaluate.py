@@ -68,7 +68,7 @@ class PolicyEvaluation:
     def of(self, name: str, model: Any, tokenizer: Any) -> list[GradedSample]:
         """Return the graded replies of a policy, all that are known of before included. Raises StorageError.
 
-        Each is handed in as soon as it is written: others are evaluated while the policy goes on.
+        Each is submitted as soon as it is written: evaluations run while the policy writes the next.
         """
         pending = [
             (data, number, self._begun(data, asked, reply))

@@ -286,7 +286,10 @@ def test_cuda_kernels_of_compile_cuda(chip: str, evaluator: Referee) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("out = x.sum(1)", "it launches no kernel of Triton, Gluon, CuTe DSL, TileLang, CuPy or compile_cuda"),
+        (
+            "out = x.sum(1)",
+            "it launches no kernel of Triton, Gluon, CuTe DSL, TileLang, CuPy or compile_cuda",
+        ),
         ("raise SystemExit('enough')", "its call failed: SystemExit: enough"),
         ("import os; os._exit(3)", "building its kernels failed: exited with status 3"),
         ("import os; os.kill(os.getpid(), 9)", "building its kernels failed: killed by SIGKILL"),

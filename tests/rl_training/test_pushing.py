@@ -82,7 +82,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def pushed(url: str, home: Path, *words: object, token: str = "hf_right") -> subprocess.CompletedProcess[str]:
-    """In a process of its own: huggingface_hub reads its endpoint when it is imported."""
+    """Push in a process of its own: huggingface_hub reads its endpoint when it is imported."""
     import os
 
     environment = {**os.environ, "HF_ENDPOINT": url, "HF_TOKEN": token, "HF_HOME": str(home)}

@@ -34,7 +34,7 @@ def test_grpo_trainer_takes_its_tools_and_its_reward(tmp_path: Path) -> None:
             str(model), args=arguments, train_dataset=Dataset.from_list(rows), environment_factory=factory
         )
         assert [tool.__name__ for tool in trainer.tools] == ["submit_kernel"]
-        trainer.train()  # the policy hands in nothing, which is a reply without a file
+        trainer.train()  # the policy submits nothing, which is a reply without a file
         logged = next(entry for entry in trainer.state.log_history if "reward" in entry)
         assert logged["reward"] == logged["rewards/TRLEnvironment/mean"] == 0.0
 

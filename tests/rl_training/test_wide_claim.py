@@ -13,7 +13,7 @@ from kernelwright.rl_training.demo.wide.claim import (
     POLICY,
     SEARCH,
     VALUE,
-    Claim,
+    PolicyClaim,
     claim_of,
     compared,
     interval,
@@ -29,7 +29,7 @@ EQUAL = SETTINGS.equal
 _NOISE = 0.05
 
 
-def results(gain: float, spread: float, claim: Claim = CLAIM, tasks: int = 96) -> Iterator[WideResult]:
+def results(gain: float, spread: float, claim: PolicyClaim = CLAIM, tasks: int = 96) -> Iterator[WideResult]:
     """Results where the policy's best of 4 is `gain` times all others, its best of 16 `spread` times one."""
     rng = random.Random(1)
 

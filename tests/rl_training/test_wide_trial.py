@@ -60,8 +60,11 @@ def test_results_are_kept_as_they_come(tmp_path: Path, task: WideTask, pool: Sim
     with path.open("a") as file:
         file.write('{"claim": "c", "meth')  # cut off by a kill
     assert ResultsFile(path, "c").keep(WideTrial(pool), "policy", 0, task, (1, 4), again) == first
-    ResultsFile(path, "c").keep(WideTrial(pool), "policy", 1, task, (1, 4), lambda: made[:4])
-    with pytest.raises(StorageError, match="line 2 is damaged"):
+    second = ResultsFile(path, "c").keep(WideTrial(pool), "policy", 1, task, (1, 4), lambda: made[:4])
+    assert results_in(path) == [first, second]  # also when it is resumed once more
+    with path.open("a") as file:
+        file.write('{"claim": "c"}\n')
+    with pytest.raises(StorageError, match="entry 3 is damaged"):
         results_in(path)
 
 

@@ -167,6 +167,8 @@ class _NodeLowering(
         return settings["self"] == 2 and self.power_of_two(node.name, exponent)
 
     def on_exp2(self, node: Node) -> bool:
+        if node.meta.dtype != "float32":
+            return False
         return self.power_of_two(node.name, self.operand(self.settings(node)["self"]))  # type: ignore[arg-type]
 
     def power_of_two(self, name: str, exponent: Operand | None) -> bool:

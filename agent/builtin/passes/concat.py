@@ -136,7 +136,9 @@ class _Joining:
         self.computed.pop(statement.name, None)
         made: list[View] = []
         parts: list[Compute] = []
-        whole, dim = self.cut(statement, like) or (like.shape, like.dim)
+        found = self.cut(statement, like)
+        assert found is not None, "a statement that does not fit is not split"
+        whole, dim = found
         for number, (start, size) in enumerate(zip(like.starts, like.sizes, strict=True)):
             read: list[Operand] = []
             for o in statement.operands:

@@ -103,7 +103,7 @@ class RowCut:
 
 
 def split_reductions(program: Program, blocks: int) -> Program:
-    """RowCut long reductions into parts where there are fewer blocks of work than `blocks`."""
+    """Cut long reductions into parts where there are fewer blocks of work than `blocks`."""
     if not blocks:
         return program
     splitting = _Splitting(program.copy(), blocks)

@@ -60,7 +60,7 @@ class ClusterSlot:
         """
         if of > 1:  # of this thread, and of all processes that it starts
             os.sched_setaffinity(0, parts_of_cpus(of)[number])
-        with contextlib.suppress(PermissionError):  # Ray's workers give way to all others, by default
+        with contextlib.suppress(PermissionError):  # Ray starts its workers at nice 15
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         self._stack = ExitStack()
         self._started = self._stack.enter_context(start())

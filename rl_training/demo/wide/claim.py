@@ -28,7 +28,7 @@ _SPREAD = 1.03  # of best of 16 over best of 1: a policy that has not collapsed 
 Verdict = Literal["holds", "does not hold", "not shown"]
 
 
-class Comparison(Record):
+class PairedComparison(Record):
     """`ahead` among n is to be more than `least` times as fast as `behind` among m."""
 
     ahead: str
@@ -43,11 +43,11 @@ class Comparison(Record):
         return f"{self.ahead}, best of {self.n}, above {self.behind}, best of {self.m}{more}"
 
 
-class Claim(Record):
+class PolicyClaim(Record):
     """Comparisons that are claimed of a demo with these settings. It holds if each of them does."""
 
     settings: WideSettings
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[PairedComparison, ...]
 
     @property
     def sha256(self) -> str:
@@ -66,23 +66,23 @@ class Claim(Record):
         )
 
 
-def claim_of(settings: WideSettings) -> Claim:
+def claim_of(settings: WideSettings) -> PolicyClaim:
     n, equal, most = settings.claimed, settings.equal, max(settings.tries)
-    return Claim(
+    return PolicyClaim(
         settings=settings,
         comparisons=(
-            Comparison(ahead=POLICY, n=n, behind=CHANCE, m=equal),
-            Comparison(ahead=POLICY, n=n, behind=VALUE, m=n),
-            Comparison(ahead=POLICY, n=n, behind=SEARCH, m=equal),
-            Comparison(ahead=POLICY, n=most, behind=POLICY, m=1, least=_SPREAD),
+            PairedComparison(ahead=POLICY, n=n, behind=CHANCE, m=equal),
+            PairedComparison(ahead=POLICY, n=n, behind=VALUE, m=n),
+            PairedComparison(ahead=POLICY, n=n, behind=SEARCH, m=equal),
+            PairedComparison(ahead=POLICY, n=most, behind=POLICY, m=1, least=_SPREAD),
         ),
     )
 
 
-def registered(settings: WideSettings, folder: Path) -> Claim:
+def registered(settings: WideSettings, folder: Path) -> PolicyClaim:
     """Return the claim written in the folder, or write it now. Raises UsageError if it was another."""
     path, now = folder / "claim.json", claim_of(settings)
-    before = state_io.read(path, Claim)
+    before = state_io.read(path, PolicyClaim)
     if before is not None and before != now:
         raise UsageError(
             f"{path} claims something else", "use the settings it was made with, or another --out"
@@ -96,10 +96,10 @@ def registered(settings: WideSettings, folder: Path) -> Claim:
 
 
 @dataclass(frozen=True)
-class Compared:
+class PairedResult:
     """A comparison with what came out. `ratio`, `low` and `high`: factors of speed; `by_seed`: its ratio."""
 
-    comparison: Comparison
+    comparison: PairedComparison
     kind: Kind
     tasks: int
     ratio: float
@@ -114,7 +114,9 @@ class Compared:
         return "does not hold" if self.high < self.comparison.least else "not shown"
 
 
-def compared(claim: Claim, results: Sequence[WideResult], kind: Kind = "held out") -> list[Compared]:
+def compared(
+    claim: PolicyClaim, results: Sequence[WideResult], kind: Kind = "held out"
+) -> list[PairedResult]:
     """Hold a claim against results on tasks of a kind. Raises UsageError for those of another claim."""
     if any(each.claim != claim.sha256 for each in results):
         raise UsageError("some results were made under another claim", "use another --out")
@@ -122,7 +124,7 @@ def compared(claim: Claim, results: Sequence[WideResult], kind: Kind = "held out
     return [found for each in claim.comparisons if (found := _compared(each, own, kind)) is not None]
 
 
-def _compared(comparison: Comparison, results: Sequence[WideResult], kind: Kind) -> Compared | None:
+def _compared(comparison: PairedComparison, results: Sequence[WideResult], kind: Kind) -> PairedResult | None:
     ahead, behind = (
         _logs(results, method, n)
         for method, n in ((comparison.ahead, comparison.n), (comparison.behind, comparison.m))
@@ -138,7 +140,7 @@ def _compared(comparison: Comparison, results: Sequence[WideResult], kind: Kind)
     low, high = interval(means)
     seeds = sorted({seed for found in by_task.values() for seed in found})
     each = {seed: [found[seed] for found in by_task.values() if seed in found] for seed in seeds}
-    return Compared(
+    return PairedResult(
         comparison,
         kind,
         len(means),

@@ -20,24 +20,21 @@ from kernelwright.agent.tuner.policy import network
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import cache_folder, physical_threads
 from kernelwright.kernelbench.records import Candidate, Target, Work
+from kernelwright.rl_training.demo.online import trained
 from kernelwright.rl_training.demo.policy import sampled
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE
 from kernelwright.rl_training.demo.trial import outcome
-from kernelwright.rl_training.demo.wide.claim import CHANCE, POLICY, SEARCH, VALUE, Claim, registered
+from kernelwright.rl_training.demo.wide.claim import CHANCE, POLICY, SEARCH, VALUE, PolicyClaim, registered
 from kernelwright.rl_training.demo.wide.form import ScheduleLines
 from kernelwright.rl_training.demo.wide.search import searched
 from kernelwright.rl_training.demo.wide.settings import REWARD, WideSettings
 from kernelwright.rl_training.demo.wide.tasks import LANGUAGE, WideTask, WideTasks, tasks_of
 from kernelwright.rl_training.demo.wide.trial import SHARED, ResultsFile, WideResult, WideTrial
-from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader, Pool
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.measured import MeasuredPool
 from kernelwright.rl_training.rewards.remeasure import Doubt
 from kernelwright.rl_training.rewards.reward_input import RewardInput
-from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
-from kernelwright.rl_training.tracking.run import tracked
-from kernelwright.rl_training.trainers import online_run
 from kernelwright.rl_training.trainers.checkpoints import POLICY as POLICY_FOLDER
 from kernelwright.rl_training.trainers.policy import Policy, load_policy
 
@@ -66,12 +63,12 @@ class WideDemo:
     def tried(self) -> list[WideTask]:
         return [*self.tasks.of("held out"), *self.tasks.of("suite")]
 
-    def run(self) -> tuple[Claim, list[WideResult]]:
+    def run(self) -> tuple[PolicyClaim, list[WideResult]]:
         """Run it on this machine's evaluator."""
         with Referee.start(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
             return self.on(pool, evaluator.target)
 
-    def on(self, pool: Pool, target: Target) -> tuple[Claim, list[WideResult]]:
+    def on(self, pool: Pool, target: Target) -> tuple[PolicyClaim, list[WideResult]]:
         """Run it on a pool of evaluations, or resume it."""
         network.register()
         self.out.mkdir(parents=True, exist_ok=True)
@@ -115,10 +112,10 @@ class WideDemo:
         for task in self.tried:
             lines = partial(self._lines, policy, task, seed)
             results.keep(trial, POLICY, seed, task, tries, lines)
-        from kernelwright.rl_training.demo.wide.value import Example, fitted
+        from kernelwright.rl_training.demo.wide.value import ScoredLine, fitted
 
         examples = [
-            Example(self.form.prompt(task.task.id), line, reward)
+            ScoredLine(self.form.prompt(task.task.id), line, reward)
             for task, line, reward in self._rewarded_by_chance(seed, pool)
         ]
         model = fitted(
@@ -151,16 +148,7 @@ class WideDemo:
         ]
         grader = Grader(pool, REWARD, ONCE, AFRESH, doubt=Doubt(over_eager=20.0), form=self.form)
         chosen = settings.online(str(begun), seed, self.tasks.longest)
-        with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
-            finished = online_run.train(
-                lambda: load_policy(chosen.model),
-                lambda: TrainingEnvironment({each.task.id: each for each in data}, grader),
-                data,
-                chosen,
-                training.path,
-                [MetricsFile(training.path), ProgressPrinter()],
-            )
-        return finished.policy
+        return trained(chosen, data, grader, folder / "rl")
 
     def _lines(self, policy: Policy, task: WideTask, seed: int) -> list[Candidate]:
         prompt = [{"role": "user", "content": self.form.prompt(task.task.id)}]

@@ -1,12 +1,20 @@
 """The table of a demo over the wide space: each comparison of its claim, each method, every seed."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from kernelwright.results.store.folder import write_atomically
 from kernelwright.results.store.training import Training
+from kernelwright.rl_training.demo.online import seconds_of
 from kernelwright.rl_training.demo.report import Row, picture
-from kernelwright.rl_training.demo.wide.claim import CHANCE, POLICY, SEARCH, VALUE, Claim, Compared, compared
+from kernelwright.rl_training.demo.wide.claim import (
+    CHANCE,
+    POLICY,
+    SEARCH,
+    VALUE,
+    PairedResult,
+    PolicyClaim,
+    compared,
+)
 from kernelwright.rl_training.demo.wide.tasks import Kind
 from kernelwright.rl_training.demo.wide.trial import WideResult
 from kernelwright.rl_training.evaluation.scores import geomean
@@ -17,7 +25,7 @@ _KINDS: tuple[Kind, ...] = ("held out", "suite")
 _COLOURS = {POLICY: "#c0392b", CHANCE: "#2e86c1", VALUE: "#8e44ad", SEARCH: "#27ae60"}
 
 
-def claim_table(found: Sequence[Compared]) -> list[str]:
+def claim_table(found: Sequence[PairedResult]) -> list[str]:
     """Return what came of each comparison, as Markdown."""
     seeds = sorted({seed for each in found for seed in each.by_seed})
     lines = [
@@ -64,7 +72,7 @@ def method_table(results: Sequence[WideResult], tries: Sequence[int]) -> list[st
     return lines
 
 
-def write(run: TrainingFolder, claim: Claim, results: Sequence[WideResult]) -> list[str]:
+def write(run: TrainingFolder, claim: PolicyClaim, results: Sequence[WideResult]) -> list[str]:
     """Write table.md and curves.svg into the demo's folder, and return the tables."""
     settings = claim.settings
     tries = sorted({*settings.tries, settings.claimed, settings.equal})
@@ -87,7 +95,7 @@ def write(run: TrainingFolder, claim: Claim, results: Sequence[WideResult]) -> l
         claim=claim,
         settings=settings,
         holds=bool(held) and all(each.verdict == "holds" for each in held),
-        seconds=[_seconds(folder) for folder in sorted(run.path.glob("seed-*/rl"))],
+        seconds=[seconds_of(folder) for folder in sorted(run.path.glob("seed-*/rl"))],
         starts=len(Training.read(run.path).starts),
         mark=run.manifest.machine,
         command=run.manifest.command,
@@ -95,8 +103,3 @@ def write(run: TrainingFolder, claim: Claim, results: Sequence[WideResult]) -> l
     write_atomically(run.path / "table.md", page)
     write_atomically(run.path / "curves.svg", picture(rows(results), tries, _KINDS, _COLOURS))
     return tables
-
-
-def _seconds(training: Path) -> float:
-    """Return the seconds of a training's last start."""
-    return Training.read(training).series("train_runtime")[-1][1]

@@ -16,7 +16,7 @@ from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.evaluator import Effort, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record
 from kernelwright.results.store.encoding import record_text
-from kernelwright.results.store.lines import append
+from kernelwright.results.store.lines import append, whole_lines
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE
 from kernelwright.rl_training.demo.trial import low_of, median_of, outcome
 from kernelwright.rl_training.demo.wide.tasks import Kind, WideTask
@@ -118,18 +118,14 @@ class ResultsFile:
 
 def results_in(path: Path) -> list[WideResult]:
     """Return the results in a file; none if there is none. Raises StorageError."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(whole_lines(path), 1):
         try:
             found.append(WideResult.model_validate_json(line))
         except ValidationError as error:
-            if number < len(lines):
-                raise StorageError(
-                    f"{path} line {number} is damaged", "delete that line; what it held is tried again"
-                ) from error
+            raise StorageError(
+                f"{path} entry {number} is damaged", "delete it; what it held is tried again"
+            ) from error
     return found
 
 

@@ -20,7 +20,7 @@ _RATE = 3e-3
 
 
 @dataclass(frozen=True)
-class Example:
+class ScoredLine:
     """A line for a task, by its prompt, with the reward that it earned."""
 
     prompt: str
@@ -55,7 +55,7 @@ class ValueModel(nn.Module):
 
 
 def fitted(
-    examples: Sequence[Example],
+    examples: Sequence[ScoredLine],
     tokenizer: PreTrainedTokenizerFast,
     layers: int,
     width: int,

@@ -58,7 +58,7 @@ class TRLEnvironment:
     def get_reward(self) -> float | None:
         """Return the reward of the rollout; None without a verdict.
 
-        What was not handed in is a reply without a file, and earns what such a one does.
+        A turn without a submitted file is graded as a reply without one.
         """
         try:
             while not self._no_verdict and (self._rollout is None or not self._rollout.ended):
