@@ -30,15 +30,17 @@ _LINE_BYTES = 64  # of a cache line on x86
 
 
 class Eviction:
-    """Empties each last-level cache that this process's CPUs have, from a CPU that uses it.
+    """Empties each last-level cache that this process's CPUs have, from the CPUs that share it.
 
-    The memory that is read, 1.5 times the largest cache, is shared by all sessions of a process.
+    Each of them reads a part, at the same time: a cache of 300 MiB is emptied in 15 ms by two CPUs, in 28 by
+    one, and what a CPU holds in a cache of its own goes as well. The memory that is read, 1.5 times the
+    largest cache, is shared by all sessions of a process.
     """
 
     def __init__(self, caches: Sequence[SharedCache], most_bytes: int) -> None:
         """`most_bytes`: the largest allocation."""
         wanted = int(_TIMES * max(cache.size_bytes for cache in caches))
-        self._homes = [cache.cpus for cache in caches]
+        self._homes = [sorted(cache.cpus) for cache in caches]
         self.complete = wanted <= most_bytes  # whether what was in the caches is out of them afterwards
         try:
             self._words = np.ones(min(wanted, most_bytes) // 8, dtype=np.int64)
@@ -51,22 +53,21 @@ class Eviction:
         return self._words.nbytes
 
     def __call__(self) -> None:
-        if len(self._homes) == 1:
-            self._read()
-            return
-        threads = [threading.Thread(target=self._read_on, args=(cpus,)) for cpus in self._homes]
+        parts = [
+            (cpu, part)
+            for cpus in self._homes
+            for cpu, part in zip(cpus, np.array_split(self._words, len(cpus)), strict=True)
+        ]
+        threads = [threading.Thread(target=self._read_on, args=each) for each in parts]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _read_on(self, cpus: frozenset[int]) -> None:
-        with contextlib.suppress(OSError):  # where they are not to be had any more
-            os.sched_setaffinity(0, cpus)  # of this thread alone
-        self._read()
-
-    def _read(self) -> None:
-        lines = self._words[:: _LINE_BYTES // 8]
+    def _read_on(self, cpu: int, words: np.ndarray) -> None:
+        with contextlib.suppress(OSError):  # where it is not to be had any more
+            os.sched_setaffinity(0, {cpu})  # of this thread alone
+        lines = words[:: _LINE_BYTES // 8]
         if len(lines):
             lines.max()
 

@@ -8,6 +8,7 @@ import textwrap
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernelwright.kernelbench import jit
@@ -133,21 +134,24 @@ def test_caches_are_emptied_with_no_more_memory_than_may_be_had(size: int) -> No
     evict()
 
 
-def test_every_last_level_cache_is_emptied_from_a_cpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one CPU reads goes through the cache that this CPU has, and leaves those of others as they are."""
-    read: list[tuple[int, int]] = []
+def test_every_last_level_cache_is_emptied_by_the_cpus_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one CPU reads goes through the caches that this CPU has, and leaves those of others as they are."""
+    read: dict[int, tuple[int, int]] = {}  # by CPU: the thread, and bytes
 
     class Watched(Eviction):
-        def _read(self) -> None:
-            read.append((threading.get_ident(), self._words.max() * self.size_bytes))
+        def _read_on(self, cpu: int, words: np.ndarray) -> None:
+            read[cpu] = threading.get_ident(), words.nbytes
+            super()._read_on(cpu, words)
 
-    moved: list[frozenset[int]] = []
+    moved: list[set[int]] = []
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: moved.append(cpus))
     caches = [SharedCache(3, MIB, frozenset({0, 1})), SharedCache(3, MIB, frozenset({2, 3}))]
     Watched(caches, GIB)()
-    assert sorted(map(min, moved)) == [0, 2]
-    assert [size for _, size in read] == 2 * [3 * MIB // 2]
-    assert threading.get_ident() not in {ident for ident, _ in read}  # this thread stays where it was
+    assert sorted(map(sorted, moved)) == [[0], [1], [2], [3]]
+    assert {cpu: size for cpu, (_, size) in read.items()} == dict.fromkeys(range(4), 3 * MIB // 4)
+    assert threading.get_ident() not in {
+        ident for ident, _ in read.values()
+    }  # this thread stays where it was
 
 
 @pytest.mark.slow
