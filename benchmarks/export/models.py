@@ -27,7 +27,7 @@ _LLAMA = (
     *("--input", "input_ids=batch,length:int64<32000", "--input", "labels=batch,length:int64<32000"),
     *("--size", "batch=4,length=128", "--size", "batch=2,length=200", "--size", "batch=8,length=64,hidden"),
 )
-MODELS = {"llama_fp32": _LLAMA}
+MODELS = {"llama_fp32": _LLAMA, "llama_bf16": (*_LLAMA, "--init", "dtype=bfloat16")}
 
 
 def run() -> None:

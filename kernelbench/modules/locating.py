@@ -225,7 +225,8 @@ def _of_transformers(name: str, init: Sequence[str]) -> nn.Module:
         )
     if hasattr(config, "use_cache"):
         config.use_cache = False  # a cache is no tensor
-    build: Any = found if is_model else transformers.AutoModel.from_config
+    # Both in the dtype of the config, which a class that is called leaves out.
+    build: Any = found._from_config if is_model else transformers.AutoModel.from_config
     with torch.device("meta"):
         needed = sum(each.numel() * each.element_size() for each in build(config).parameters())
     if needed > _MOST_SHARE * memory_bytes():

@@ -161,7 +161,10 @@ def test_a_config_of_transformers_is_a_model_with_random_weights() -> None:
     small += ["num_key_value_heads=2", "vocab_size=50"]
     model = locate("hf", "llama", small, [], Path())
     assert type(model).__name__ == "LlamaModel" and not model.config.use_cache
-    assert type(locate("hf", "LlamaForCausalLM", small, [], Path())).__name__ == "LlamaForCausalLM"
+    for name in ("llama", "LlamaForCausalLM"):
+        made = locate("hf", name, [*small, "dtype=bfloat16"], [], Path())
+        assert {p.dtype for p in made.parameters()} == {torch.bfloat16}
+    assert type(made).__name__ == "LlamaForCausalLM"
     for name, init, message in (
         ("lama", [], "transformers has no model lama — give hf:llama"),
         ("llama", ["hidden_siz=3"], "LlamaConfig has no setting hidden_siz"),
