@@ -27,16 +27,19 @@ _LLAMA = (
     *("--input", "input_ids=batch,length:int64<32000", "--input", "labels=batch,length:int64<32000"),
     *("--size", "batch=4,length=128", "--size", "batch=2,length=200", "--size", "batch=8,length=64,hidden"),
 )
-MODELS = {"llama_fp32": _LLAMA, "llama_bf16": (*_LLAMA, "--init", "dtype=bfloat16")}
+MODELS = {  # by a name and a dtype
+    ("llama_fp32", "float32"): _LLAMA,
+    ("llama_bf16", "bfloat16"): (*_LLAMA, "--init", "dtype=bfloat16"),
+}
 
 
 def run() -> None:
     sections = []
-    for name, words in MODELS.items():
+    for (name, dtype), words in MODELS.items():
         out = _RUNS / name
         kernelwright("optimize", *words, "--out", str(out))
         sections.append(
-            f"{_report(out)}\n{_reached(out)}\n    kernelwright optimize {' '.join(map(_quoted, words))}"
+            f"{_report(out)}\n{_reached(out, dtype)}\n    kernelwright optimize {' '.join(map(_quoted, words))}"
         )
     machine = next(iter(Winner.all_of(out / "run"))).evaluation.target.fingerprint
     text = f"# Models with their kernels\n\n{made_by('models', machine)}\n\n" + "\n\n".join(sections)
@@ -49,13 +52,13 @@ def _report(out: Path) -> str:
     return re.sub(r"\nThe kernels that are kept: .*?\n", "", text).replace("# ", "## ", 1)
 
 
-def _reached(out: Path) -> str:
+def _reached(out: Path, dtype: str) -> str:
     """Return how many calls kernels compute at eight sizes, in a process of its own."""
     packages = sorted((out / "package").glob("*/metadata.json"))
     if not packages:
         return ""
     package = packages[0].parent
-    command = [sys.executable, "-W", "ignore", str(PUBLISHED / "shapes.py"), str(package)]
+    command = [sys.executable, "-W", "ignore", str(PUBLISHED / "shapes.py"), str(package), dtype]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     sizes = ", ".join(f"{batch} x {length}" for batch, length in found["sizes"])

@@ -1,6 +1,7 @@
 """Calls of a Llama's layers and functions that a package's kernels compute, over steps of eight sizes.
 
     python results/published/models/shapes.py runs/bench-models/llama_fp32/package/hf_llamaforcausallm_kernels
+    python results/published/models/shapes.py runs/bench-models/llama_bf16/package/… bfloat16
 
 The model is the one that `python -m benchmarks models` optimizes. Prints a line of JSON last.
 """
@@ -25,11 +26,11 @@ CONFIG = LlamaConfig(
 )
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, dtype: str = "float32") -> None:
     sys.path.insert(0, str(folder.parent))
     package = import_module(folder.name)
     torch.manual_seed(0)
-    model = LlamaForCausalLM(CONFIG).train()
+    model = LlamaForCausalLM._from_config(CONFIG, dtype=getattr(torch, dtype)).train()
     print(package.apply(model))
     for batch, length in SIZES:
         tokens = torch.randint(CONFIG.vocab_size, (batch, length))
@@ -42,4 +43,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
