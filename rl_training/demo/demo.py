@@ -68,8 +68,9 @@ class Demo:
         began = time.monotonic()
         tasks = tasks_of(self.settings, self.out)
         drawing = time.monotonic() - began
+        rewarded = tasks.known[: self.settings.rewarded_tasks]
         self.say(
-            f"{len(tasks.known)} tasks to learn from, {self.settings.rewarded_tasks} of them rewarded, "
+            f"{len(tasks.known)} tasks to learn from, {len(rewarded)} of them rewarded, "
             f"{len(tasks.held)} held out"
         )
         for task in self._tried_tasks(tasks):
@@ -139,6 +140,7 @@ class Demo:
             cpu=True,
             save_every=self.settings.rl_save_every,
             reward=_REWARD,
+            kl=self.settings.rl_kl,
             max_completion=self.settings.longest,
             top_p=self.settings.top_p,
         )

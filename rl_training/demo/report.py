@@ -29,7 +29,8 @@ COLOURS = {
 class Row:
     method: str
     kind: str
-    valid: float | None  # share of all its files; None for searches, whose files are all right
+    valid: float  # share of all its files
+    distinct: float  # share of all its files: those that are valid, each once
     best_of: Mapping[int, tuple[float, ...]]  # n -> the geometric mean over tasks, for each seed
 
     def spread(self, n: int) -> str:
@@ -48,12 +49,12 @@ def rows(seeds: Sequence[Seed]) -> list[Row]:
         for method in (*POLICIES, *SEARCHES, "all schedules"):
             tried = [t for seed in seeds for t in seed.tried if t.method == method and t.held == held]
             if tried:
-                found.append(Row(method, kind, _valid(tried) if method in POLICIES else None, _best(tried)))
+                valid, distinct = (
+                    sum(getattr(t, of) for t in tried) / sum(t.files for t in tried)
+                    for of in ("valid", "distinct")
+                )
+                found.append(Row(method, kind, valid, distinct, _best(tried)))
     return found
-
-
-def _valid(tried: Sequence[Tried]) -> float:
-    return sum(t.valid for t in tried) / sum(t.files for t in tried)
 
 
 def _best(tried: Sequence[Tried]) -> dict[int, tuple[float, ...]]:
@@ -69,16 +70,17 @@ def _best(tried: Sequence[Tried]) -> dict[int, tuple[float, ...]]:
 def table(seeds: Sequence[Seed], settings: DemoSettings) -> list[str]:
     """Return the table as Markdown."""
     lines = [
-        "| tasks | method | valid | " + " | ".join(f"best of {n}" for n in settings.tries) + " |",
-        "| --- | --- | --- | " + " | ".join("---" for _ in settings.tries) + " |",
+        "| tasks | method | valid | distinct | " + " | ".join(f"best of {n}" for n in settings.tries) + " |",
+        "| --- | --- | --- | --- | " + " | ".join("---" for _ in settings.tries) + " |",
     ]
     for row in rows(seeds):
-        valid = "" if row.valid is None else f"{row.valid:.0%}"
         if row.method == "all schedules":
             cells = [f"**{row.spread(0)}**", *["" for _ in settings.tries[1:]]]
         else:
             cells = [row.spread(n) for n in settings.tries]
-        lines.append(f"| {row.kind} | {row.method} | {valid} | " + " | ".join(cells) + " |")
+        lines.append(
+            f"| {row.kind} | {row.method} | {row.valid:.0%} | {row.distinct:.0%} | {' | '.join(cells)} |"
+        )
     return lines
 
 

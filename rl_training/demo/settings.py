@@ -18,7 +18,7 @@ class DemoSettings(Record):
     data_seed: int = 0  # of tasks and of which structures are held out
     known_tasks: int | None = None  # that SFT has files of; None: all that are not held out
     files_a_task: int = Field(default=8, gt=0)
-    rewarded_tasks: int = Field(default=8, gt=0)  # of these
+    rewarded_tasks: int | None = Field(default=None, gt=0)  # of these; None: all
     tried_tasks: int = Field(default=5, gt=0)  # rewarded ones, and as many held out
     held_sequences: int = Field(default=16, gt=0)
     every_schedule: bool = True  # is tried, to know the best
@@ -31,10 +31,11 @@ class DemoSettings(Record):
     sft_rate: float = 5e-3
     rl_steps: int = Field(default=40, gt=0)
     rl_rate: float = 3e-4  # with 1e-3 two of three seeds lost what SFT had
+    rl_kl: float = 0.05  # weight of the divergence from the policy after SFT
     rl_save_every: int = 10
     batch: int = 32
     group: int = 8
-    tries: tuple[int, ...] = (1, 4, 16)  # n of best of n
+    tries: tuple[int, ...] = (1, 2, 4, 16)  # n of best of n
 
 
 # Everything runs, nothing is learned but two tasks by heart, four files of each, so that RL has something to

@@ -29,6 +29,7 @@ class Tried(Record):
     held: bool
     files: int
     valid: int  # of these
+    distinct: int  # of the valid ones
     best_of: dict[int, float]
 
 
@@ -61,14 +62,15 @@ class PolicyTrial:
             most = min(n, len(files))
             first = most if in_order else len(files)
             best_of[n] = expected_best(lows[:first], values[:first], most)
-        valid = sum(low > 0 for low in lows)
+        valid = [made.sha256 for made, low in zip(files, lows, strict=True) if made is not None and low > 0]
         return Tried(
             method=method,
             seed=seed,
             task=task.drawn.name,
             held=task.held,
             files=len(files),
-            valid=valid,
+            valid=len(valid),
+            distinct=len(set(valid)),
             best_of=best_of,
         )
 

@@ -53,7 +53,11 @@ def rows(results: Sequence[WideResult]) -> list[Row]:
                 for n in sorted({n for each in own for n in each.best_of})
             }
             if own:
-                found.append(Row(method, kind, None, best_of))
+                candidates = sum(len(each.lows) for each in own)
+                valid, distinct = (
+                    sum(getattr(e, of) for e in own) / candidates for of in ("valid", "distinct")
+                )
+                found.append(Row(method, kind, valid, distinct, best_of))
     return found
 
 
@@ -64,11 +68,8 @@ def method_table(results: Sequence[WideResult], tries: Sequence[int]) -> list[st
         "| --- | --- | --- | --- | " + " | ".join("---" for _ in tries) + " |",
     ]
     for row in rows(results):
-        own = [each for each in results if (each.kind, each.method) == (row.kind, row.method)]
-        candidates = sum(len(each.lows) for each in own)
-        right, distinct = (sum(getattr(e, of) for e in own) / candidates for of in ("valid", "distinct"))
         cells = " | ".join(row.spread(n) for n in tries)
-        lines.append(f"| {row.kind} | {row.method} | {right:.0%} | {distinct:.0%} | {cells} |")
+        lines.append(f"| {row.kind} | {row.method} | {row.valid:.0%} | {row.distinct:.0%} | {cells} |")
     return lines
 
 
