@@ -1,7 +1,7 @@
 # make run    set up, then optimize a few tasks and print the report (three minutes)
 # make test-fast  set up, then run the tests that build next to nothing
 # make test   set up, then run the tests, but for slow ones and those of task files that have not changed
-# make test-part  set up, then run a quarter of what `make test` leaves out, another for each commit, or PART=0 to 3
+# make test-part  set up, then run a sixth of what `make test` leaves out, another for each commit, or PART=0 to 5
 # make test-all  set up, then run all tests
 # make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
 # make test-trainers  set up .venv-trainers, run the tests that need other trainers' libraries (docs/trainers.md)
@@ -26,8 +26,8 @@ TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_e
 # Tests run on twice as many processes as the machine has CPUs, if there is memory for them (tests/conftest.py);
 # those that hold times against each other run alone.
 WORKERS ?= auto
-# One hexadecimal digit of the commit.
-PART ?= $(shell printf '%d' 0x0$$(git rev-parse HEAD 2>/dev/null | cut -c 40))
+# Two hexadecimal digits of the commit.
+PART ?= $(shell printf '%d' 0x0$$(git rev-parse HEAD 2>/dev/null | cut -c 39-40))
 PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
 # What another lane runs is not even collected: that alone would import all of Transformers.
 TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)

@@ -3,8 +3,8 @@
 Where tests run in parallel (`make test`), each of the processes keeps to a CPU, or to several where there are more
 CPUs than processes. What holds measured times against each other is marked timed, and runs alone afterwards. Slow
 tests come first in each, so that no process is left alone with one at the end. Tests marked gpu are skipped where
-torch finds none, and with `--suite=changed` those of task files that are as they were. With `--part=K` a quarter
-is chosen of all files of tests, and of single tests of task files and of the red team: four numbers in turn run
+torch finds none, and with `--suite=changed` those of task files that are as they were. With `--part=K` a sixth
+is chosen of all files of tests, and of single tests of task files and of the red team: six numbers in turn run
 all. CI runs one part of the slow tests for each commit. Slow are tests with that mark, and those of slow.txt, which
 `--note-slow` writes: tests that took more than three seconds beside others, and files that set up for as long.
 """
@@ -22,7 +22,7 @@ WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTES
 ROOT = Path(__file__).parents[1]
 PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
-PARTS = 4
+PARTS = 6
 SLOW_S, SLOW = 3.0, Path(__file__).with_name("slow.txt")
 SLOW_TIMEOUT_S = 900.0  # precompiling torch's header takes up to 90 s alone, and far more beside others
 SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
