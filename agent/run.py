@@ -35,7 +35,7 @@ from kernelwright.agent.protocols import Attempt, BranchingJudge, Coder, Judge, 
 from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.repairs import Repairs
 from kernelwright.agent.search import Agent, Search, Team, best_of, rounds_of
-from kernelwright.agent.seeds import BuiltinSeed, FileSeed, missing
+from kernelwright.agent.seeds import BuiltinSeed, FileSeed, SeedsApart, missing
 from kernelwright.agent.spending.budget import BudgetSpent, Evaluations, deadline
 from kernelwright.agent.spending.headroom import eager_share, near_roofline
 from kernelwright.agent.spending.scheduler import OpenTask, Scheduler, TaskTurn
@@ -380,17 +380,17 @@ class Run:
                 from kernelwright.agent.tuner.policy.judge import PolicyJudge, TrainedPolicy
 
                 tuner = PolicyJudge(TrainedPolicy.load(self.config.tuner.rank_by), builtin.space, tuner)
-            return options.begin(Team(tuner, hold=hold))
+            return SeedsApart(options.begin(Team(tuner, hold=hold)))
         asked = self.config.model.judge != "none"
         judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
         return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))
 
     def _seed(self, builtin: Coder) -> SeedSource | None:
         model = self.config.model
-        if self._costs_nothing or model.seed == "none":
-            return None
-        usual = BuiltinSeed(builtin)
-        return usual if model.seed == "builtin" else FileSeed(model.seed_source, of_parts=usual)
+        usual: SeedSource | None = None
+        if not self._costs_nothing and model.seed != "none":  # else the builtin coder's is the first round
+            usual = BuiltinSeed(builtin)
+        return FileSeed(model.seed_source, of_parts=usual) if model.seed_source else usual
 
     def _first_measurement(self) -> Measurement:
         """Return the first measurement of a task; where a model writes, it is told more of the task by it."""

@@ -1,12 +1,13 @@
-"""Seeds: kernels that are there before a model is asked. A task's winner is never slower than its seed."""
+"""Seeds: kernels that are there before the first round. A task's winner is never slower than its seed."""
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelwright.agent.attempts import repeated
 from kernelwright.agent.protocols import PARTS, Attempt, Coder, NoSeed, SeedSource
+from kernelwright.agent.search import Request, Search, Stop
 from kernelwright.kernelbench.candidates import candidate_from_file, language_of
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.parsing import parsed
@@ -40,6 +41,31 @@ class FileSeed:
             return self.of_parts(task)
         language = language_of(self.source)
         return Candidate(source=self.source, language=language, author="file", origin="seed")
+
+
+@dataclass(frozen=True)
+class SeedsApart:
+    """A search that knows the rounds of a history alone.
+
+    For the builtin coder's, whose rules read schedules: a seed of the user's has none. It may still win.
+    """
+
+    search: Search
+
+    def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
+        rounds = _without_seeds(history)
+        found = self.search.step(task, rounds)
+        if isinstance(found, Stop):
+            return found
+        before = len(history) - len(rounds)
+        return [replace(request, seen=before + request.seen) for request in found]
+
+    def advised_on(self, task: Task, history: Sequence[Attempt]) -> Sequence[Attempt]:
+        return self.search.advised_on(task, _without_seeds(history))
+
+
+def _without_seeds(history: Sequence[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in history if attempt.candidate.origin != "seed"]
 
 
 def missing(

@@ -80,13 +80,16 @@ def markdown(grades: Sequence[KernelGrade], archive: Archive, run: RecordedRun) 
     """Return the text of audit.md."""
     machine = run.target.fingerprint
     chips = f", built for {', '.join(run.target.chips)}" if run.target.chips else ""
+    times = "of this CPU, to which no claim of a GPU is compared" if run.target.device == "cpu" else ""
+    if chips:
+        times = "not timed, for no GPU is here"
     columns = _used(grades)
     rows = [[cells_of(grade, _LONGEST[True])[name] for name in columns] for grade in grades]
     conditions = [
         ("archive", archive.path),
         ("claims are of", ", ".join(archive.hardware) or "a device that is not named"),
         ("graded on", f"{run.target.device}: {machine.chip}{chips}"),
-        *([("times", "not timed, for no GPU is here")] if chips else []),
+        *([("times", times)] if times else []),
         ("torch", machine.torch),
         ("kernelwright", run.kernelwright),
         ("started", run.started),

@@ -1,10 +1,13 @@
 """View of the machine that a coding agent has while it works for a run, by bubblewrap (`bwrap`).
 
-It keeps its home folder, /tmp and the network, for its settings and its model. The run's folder with the
-database, the evaluator's scratch files and caches, other processes and the GPU are not there, nor are the
-sockets by which processes outside are started; what kernelwright takes programs and modules from cannot be
-written. A folder that is mounted could not be replaced, but one above it could: those are mounted, too.
-What an agent leaves in the home folder for the next login is not guarded against.
+It keeps its home folder and the network, for its settings and its model. The run's folder with the database,
+the evaluator's caches, other processes and the GPU are not there, nor are keys and passwords of other
+machines and the sockets by which processes outside are started; what kernelwright takes programs and modules
+from cannot be written. Its /tmp is its own and empty: in that of all, it could put links in the place of
+files that compilers and profilers outside write, and read those of other agents.
+
+A folder that is mounted could not be replaced, but one above it could: those are mounted, too. What an agent
+leaves in the home folder for the next login is not guarded against.
 https://github.com/containers/bubblewrap
 """
 
@@ -21,23 +24,28 @@ from functools import cache
 from pathlib import Path
 
 import kernelwright
-from kernelwright.kernelbench.evaluator.processes.scratch import PREFIX
 from kernelwright.kernelbench.machine import cache_folder
 
 # Of services that run what they are told, outside: systemd's, by D-Bus or its own; containers; terminals.
 _SOCKETS = ("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman",
-            "/run/screen", "/run/user/{user}", "/tmp/tmux-{user}")  # fmt: skip
+            "/run/screen", "/run/user/{user}")  # fmt: skip
+_SECRETS = (".ssh", ".pgpass")  # in the home folder, of machines and databases that a run may use
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """`run`: the folder that is hidden, but for those of its folders that a command may write."""
+    """`run`: the folder that is hidden, but for those of its folders that a command may write.
+
+    `secrets`: other files and folders that are hidden.
+    """
 
     run: Path
+    secrets: tuple[Path, ...] = ()
 
     def words(self, folders: Iterable[Path]) -> list[str]:
         """Return the words to put before a command; none where there is no bubblewrap."""
-        return _words(self.run.resolve(), [each.resolve() for each in folders]) if why_not() is None else []
+        hidden = [each.resolve() for each in (self.run, *self.secrets)]
+        return _words(hidden, [each.resolve() for each in folders]) if why_not() is None else []
 
 
 @cache
@@ -46,16 +54,16 @@ def why_not() -> str | None:
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (apt-get install bubblewrap)"
     with tempfile.TemporaryDirectory() as folder:
-        words = [*_words(Path(folder), []), "true"]
+        words = [*_words([Path(folder)], []), "true"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     return (done.stderr.strip() or "bwrap fails") if done.returncode else None
 
 
-def _words(run: Path, folders: Iterable[Path]) -> list[str]:
+def _words(hidden: Iterable[Path], folders: Iterable[Path]) -> list[str]:
     words = ["bwrap", "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]
     words += ["--cap-drop", "ALL"]  # root would unmount what hides the run
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    mounts = _mounts(run) | dict.fromkeys(folders, "--bind")
+    mounts = _mounts(hidden) | dict.fromkeys(folders, "--bind")
     for path in sorted(mounts):  # a folder comes before those in it
         if mounts[path] == "--tmpfs" and not path.is_dir():
             words += ["--ro-bind", "/dev/null", str(path)]
@@ -64,17 +72,19 @@ def _words(run: Path, folders: Iterable[Path]) -> list[str]:
     return [*words, "--"]
 
 
-def _mounts(run: Path) -> dict[Path, str]:
+def _mounts(of_the_run: Iterable[Path]) -> dict[Path, str]:
     """Return how each path is mounted, without the folders that a command works in."""
-    temporary, home = Path(tempfile.gettempdir()).resolve(), Path.home().resolve()
-    writable = {temporary, Path("/tmp").resolve(), home} - {Path("/")}
+    home = Path.home().resolve()
+    temporary = {Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()} - {home}
     sockets = [Path(each.format(user=os.getuid())) for each in _SOCKETS]
-    hidden = [cache_folder().resolve(), *temporary.glob(f"{PREFIX}{os.getpid()}-*"), home / ".ssh", *sockets]
-    trusted = _trusted(writable)
+    hidden = [cache_folder().resolve(), *(home / name for name in _SECRETS), *sockets, *of_the_run]
+    kept = {home} - {Path("/")}
+    trusted = _trusted(kept | temporary)
     mounts = {
-        **dict.fromkeys(writable, "--bind"),
+        **dict.fromkeys(temporary, "--tmpfs"),
+        **dict.fromkeys(kept, "--bind"),
         **{each: "--ro-bind" for each in trusted if not trusted & set(each.parents)},
-        **{each.resolve(): "--tmpfs" for each in (*hidden, run) if each.exists()},
+        **{each.resolve(): "--tmpfs" for each in hidden if each.exists()},
     }
     for path in tuple(mounts):
         above = list(path.parents)

@@ -9,7 +9,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,8 @@ class CommandLoop(TaskLoop):
                 raise BudgetSpent(reason)
             return reason
         folder = self.workspaces.resolve()
-        attempts = TaskAttempts(folder / task.slug, task.id, Confinement(folder.parent))
+        confined = Confinement(folder.parent, tuple(self._secrets(task)))
+        attempts = TaskAttempts(folder / task.slug, task.id, confined)
         ended, options = attempts.ended(), self.config.model
         if len(ended) >= options.attempts:
             return f"{len(ended)} attempts" if len(ended) > 1 else "1 attempt"
@@ -121,6 +122,14 @@ class CommandLoop(TaskLoop):
         how = why or f"exit status {status}"
         attempts.close(workspace, f"End of attempt {number}: {files} files, {how}")
         self.say(f"{task.id}: attempt {number} took {took / 60:.1f} minutes, {how}: {files} files{last}")
+
+    def _secrets(self, task: Task) -> Iterator[Path]:
+        """Yield what a command could reach the evaluator by, or read the hidden sizes of its task in."""
+        if (token := self.config.evaluation.server_token) is not None:
+            yield token
+        if len(task.visible) < len(task.workload):
+            for name in self.config.tasks.tasks:
+                yield from (path for path in (Path(name), Path(name.rpartition(":")[0])) if path.is_file())
 
     def _measured_at_the_end(self, task: Task, tools: AttemptTools, workspace: Workspace) -> str:
         """Measure what is in `kernel.py`, unless it was; returns why that cannot be, if it cannot."""

@@ -396,11 +396,8 @@ class RunConfig(Section):
         """True if kernels in the languages of the run can be timed here."""
         return self.evaluation.device != "cpu" or not GPU_LANGUAGES & set(self.model.language)
 
-    def check(self, from_outside: bool = False) -> None:
-        """Check that the run can be executed. Raises UsageError, MissingPrerequisite.
-
-        `from_outside`: its files come from callers of the tools, who may have a file to begin with.
-        """
+    def check(self) -> None:
+        """Check that the run can be executed. Raises UsageError, MissingPrerequisite."""
         model, hold = self.model, self.tuner.hold
         self.evaluation.check()
         self.execution.check()
@@ -409,10 +406,6 @@ class RunConfig(Section):
             raise UsageError(
                 "the rules judge reads schedules that only the builtin coder writes, an llm judge code",
                 "give --coder llm with --judge llm or --judge none, or neither",
-            )
-        if model.coder == "builtin" and not from_outside and model.seed not in _SEEDS:
-            raise UsageError(
-                "--seed FILE.py is for a model to beat", "give --coder llm and --model, or --coder command"
             )
         if (model.coder == "llm") != (model.model is not None):
             raise UsageError("--coder llm and --model belong together", "give both, or neither")

@@ -62,7 +62,7 @@ def recorded_history(folder: Path, task: str) -> TaskHistory:
 def prepared(config: RunConfig) -> tuple[RunConfig, list[Task]]:
     """Return the config for this machine, and its tasks. Raises UsageError, MissingPrerequisite."""
     config = config.resolved()
-    config.check(from_outside=True)
+    config.check()
     return config, config.named_tasks()
 
 

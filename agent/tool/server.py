@@ -6,6 +6,8 @@ client's own time limit for starting a server is kept.
 """
 
 import asyncio
+import os
+import stat
 import threading
 import time
 import uuid
@@ -276,14 +278,7 @@ class Tools:
         if self.root is None:
             raise ToolError("this server reads no files: give the text as `source`")
         try:
-            file = (self.root / path).resolve()
-            if not file.is_relative_to(self.root) or file.suffix != ".py":
-                raise ToolError(f"{path} is no Python file in {self.root}: give one that is")
-            if file.exists() and not file.is_file():
-                raise ToolError(f"{path} is no file")
-            if file.stat().st_size > MOST_CHARACTERS:
-                raise ToolError(f"{path} is larger than {MOST_CHARACTERS} bytes")
-            return file.read_text(encoding="utf-8-sig")
+            return _read(self.root, path)
         except OSError as error:
             raise ToolError(f"{path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -355,6 +350,32 @@ class Tools:
         if run.pool.running:
             return f"evaluating{f', {waiting} wait' if waiting else ''}"
         return self.served.now
+
+
+def _read(root: Path, path: str) -> str:
+    """Return the text of a Python file in a folder.
+
+    What counts is where the open file is: after a look at the path, part of it could become a link. Raises
+    ToolError, and what opening and decoding raise.
+    """
+
+    def check(real: Path) -> None:
+        if not real.is_relative_to(root) or real.suffix != ".py":
+            raise ToolError(f"{path} is no Python file in {root}: give one that is")
+
+    check((root / path).resolve())
+    with open(root / path, "rb", opener=_without_waiting) as file:
+        check(Path(f"/proc/self/fd/{file.fileno()}").readlink())
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ToolError(f"{path} is no file")
+        text = file.read(MOST_CHARACTERS + 1)
+    if len(text) > MOST_CHARACTERS:
+        raise ToolError(f"{path} is larger than {MOST_CHARACTERS} bytes")
+    return text.decode("utf-8-sig")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # for whoever writes into a pipe
 
 
 def _retrieved(future: asyncio.Future[Any]) -> None:

@@ -11,6 +11,7 @@ from kernelwright.agent.display.progress import RunProgress
 from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.run import Run
 from kernelwright.kernelbench.options import build
+from kernelwright.kernelbench.records import Task
 from tests.helpers.conversing import TASK, Pool, file, opened
 
 
@@ -25,14 +26,16 @@ class Said(RunProgress):
         self.lines.append(line)
 
 
-def execute(folder: Path, pool: Pool, command: str, said: Said | None = None, **options: Any) -> bool:
-    """Run the task with a command, or go on with it; whether it could be done."""
+def execute(
+    folder: Path, pool: Pool, command: str, said: Said | None = None, task: Task = TASK, **options: Any
+) -> bool:
+    """Run a task with a command, or go on with it; whether it could be done."""
     asked = {"coder": "command", "command": command, "rounds": 9, "seed": "none"}
     config = build(RunConfig, asked | options)
     config = config.model_copy(update={"search": config.search.for_coder("command")})
     folder.mkdir(exist_ok=True)
     with opened(folder) as database:
-        database.add_task(TASK)
+        database.add_task(task)
         run = Run(config, database, pool, progress=said or Said(), workspaces=folder / "workspaces")  # type: ignore[arg-type]
         return run.execute()
 

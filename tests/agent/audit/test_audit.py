@@ -96,7 +96,11 @@ def test_the_table_fits_its_terminal(tmp_path: Path, theirs: Path, width: int) -
     page = markdown(found, plan.archive, run)
     assert "| 1/3 | correct | 0.50× [0.49, 0.51] |" in page and "NVIDIA A100" in page
     emulated = run.model_copy(update={"target": run.target.model_copy(update={"chips": ("sm_90",)})})
-    assert "no GPU is here" in markdown(found, plan.archive, emulated) and "no GPU is here" not in page
+    assert "no GPU is here" in markdown(found, plan.archive, emulated)
+    for device, said in (("cpu", "| times | of this CPU, to which no claim of a GPU"), ("cuda:0", "")):
+        on = run.model_copy(update={"target": run.target.model_copy(update={"device": device})})
+        page = markdown(found, plan.archive, on)
+        assert said in page and ("| times |" in page) == bool(said)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from kernelwright.agent.command import attempts, confinement
+from kernelwright.kernelbench.records import Size
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
 from tests.helpers.command_runs import Said, execute, writing
@@ -246,7 +248,58 @@ def test_the_run_and_other_processes_are_hidden_from_the_command(tmp_path: Path)
 
 
 @confined
-def test_what_hides_the_run_cannot_be_taken_away_nor_the_folders_above_it(tmp_path: Path) -> None:
+def test_temporary_files_of_others_are_hidden_and_secrets_of_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a /tmp of all, a link in the place of a compiler's output would be written through: into run.db."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    for name in (".ssh/key", ".pgpass", "settings"):
+        (tmp_path / "home" / name).write_text(f"content of {name}")
+    with tempfile.NamedTemporaryFile(prefix="of-another-", suffix=".o") as theirs:
+        left = Path(theirs.name).with_suffix(".left")
+        command = "\n".join(
+            [
+                f"ls {left.parent}; rm -f {theirs.name}; ln -s {tmp_path}/run/run.db {theirs.name}",
+                f"echo mine > {left} && cat {left}",
+                "cat ~/.ssh/key ~/.pgpass ~/settings; echo kept > ~/written",
+            ]
+        )
+        assert execute(tmp_path / "run", Pool(), f"{writing(1.5)}{command}")
+        text = log(tmp_path / "run")
+        assert not Path(theirs.name).is_symlink() and not left.exists()
+    assert "of-another" not in text.replace(f"{left}", "") and "mine" in text
+    assert "content of settings" in text and text.count("content of") == 1
+    assert (tmp_path / "home" / "written").read_text() == "kept\n"
+
+
+@confined
+def test_the_file_of_a_task_is_hidden_if_it_has_hidden_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "task.py"
+    path.write_text("rows = 1213\n")
+    sizes = (Size(constants={"rows": "64"}), Size(constants={"rows": "1213"}, hidden=True))
+    command = f"{writing(1.5)}cat {path}; echo END"
+    for number, workload in enumerate((sizes[:1], sizes)):
+        task = TASK.model_copy(update={"workload": workload})
+        assert execute(tmp_path / f"run{number}", Pool(), command, task=task, tasks=[str(path)])
+    said = [log(tmp_path / f"run{number}") for number in range(2)]
+    assert ["rows = 1213" in text for text in said] == [True, False] and "END" in said[1]
+
+
+def test_the_token_of_a_server_of_evaluations_is_hidden(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    words = confinement._words([tmp_path / "token"], [])
+    assert words[words.index(str(tmp_path / "token")) - 1] == "/dev/null"
+
+
+@confined
+def test_what_hides_the_run_cannot_be_taken_away_nor_the_folders_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # which it may write
     folder = tmp_path / "runs" / "run"
     folder.parent.mkdir()
     command = "\n".join(
@@ -266,6 +319,7 @@ def test_what_hides_the_run_cannot_be_taken_away_nor_the_folders_above_it(tmp_pa
 def test_programs_and_modules_that_the_run_takes_cannot_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # which it may write
     programs, missing, modules = tmp_path / "bin", tmp_path / "own" / "bin", tmp_path / "modules"
     programs.mkdir()
     modules.mkdir()

@@ -11,6 +11,7 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult
 
+from kernelwright.agent.tool import server
 from kernelwright.agent.tool.records import EvaluationAnswer, TaskDescription, TaskHistory
 from kernelwright.agent.tool.server import ServedRun, Tools
 from tests.helpers.conversing import TASK, Pool, file
@@ -115,6 +116,7 @@ def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> N
     (root / "latin.py").write_bytes(b"# \xe9\n")
     (root / "circle.py").symlink_to("circle.py")
     os.mkfifo(root / "pipe.py")
+    (root / "folder.py").mkdir()
 
     async def use(client: Client) -> None:
         found = await answer(client, "measure", path="sub/kernel.py")
@@ -127,6 +129,7 @@ def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> N
             ("missing.py", "cannot be read: No such file"),
             ("latin.py", "is not UTF-8 text"),
             ("pipe.py", "is no file"),
+            ("folder.py", "cannot be read: Is a directory"),
             ("circle.py", "is no path"),
             ("null\0.py", "is no path"),
             ("\ud800.py", "is no path"),
@@ -135,6 +138,30 @@ def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> N
             assert result.is_error and said in text(result), path
         both = await client.call_tool("check", {"path": "sub/kernel.py", "source": file(1.5)})
         assert both.is_error and "give the `path` of a file or its text" in text(both)
+
+    served(tmp_path / "run", use, root=root)
+
+
+def test_a_file_that_becomes_a_link_while_it_is_read_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that may write here alone has the server read, and history show, what lies elsewhere."""
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    for folder in (root / "sub", elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "kernel.py").write_text(file(1.5))
+    opened = server._without_waiting
+
+    def raced(path: str, flags: int) -> int:
+        (root / "sub").rename(root / "old")
+        (root / "sub").symlink_to(elsewhere)
+        return opened(path, flags)
+
+    monkeypatch.setattr(server, "_without_waiting", raced)
+
+    async def use(client: Client) -> None:
+        result = await client.call_tool("check", {"path": "sub/kernel.py"})
+        assert result.is_error and "is no Python file in" in text(result)
 
     served(tmp_path / "run", use, root=root)
 

@@ -3,11 +3,15 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
@@ -19,7 +23,7 @@ from kernelwright.results.store.database import RunDatabase
 TASK = """import torch
 from torch import nn
 
-workload = [{"rows": 64}, {"rows": 200, "weight": 3, "hidden": True}]
+workload = [{"rows": 64}, {"rows": 1213, "weight": 3, "hidden": True}]
 rows = 64
 
 
@@ -56,7 +60,43 @@ class ModelNew(nn.Module):
 '''
 RIGHT = KERNEL.replace("FORMULA", "x[i] > 0.0f ? 2.0f * x[i] : 0.0f")
 WRONG = KERNEL.replace("FORMULA", "2.0f * x[i]")
+SLOW = RIGHT.replace("#pragma omp parallel for", "for (volatile int again = 0; again < 100; ++again)")
 ONE_SIZE = RIGHT.replace("x.numel()", "64 * 512")
+HIDDEN = re.compile(r"(?<![\w.])1213(?![\w.])|621056")  # rows and elements at the hidden size
+SPYING = (
+    """        found = str(tuple(x.shape))
+        print(found, flush=True)
+        os.write(2, found.encode())
+        for place in PLACES:
+            try:
+                open(place + '/spied', 'w').write(found)
+            except OSError:
+                pass
+        if x.shape[0] != 64:
+            raise RuntimeError(found)
+""",
+    """        if x.shape[0] != 64:
+            return torch.full_like(x, x.shape[0])
+""",
+    """        raise RuntimeError(' '.join(known(place) for place in PLACES))
+""",
+)
+
+
+def spying(way: str, *places: Path) -> str:
+    """A file that tells of the size that it is called at, or of files of others, in one of the ways."""
+    head = f"""import os
+PLACES = {[str(place) for place in places]}
+
+def known(place):
+    try:
+        return open(place, errors='replace').read(50_000)
+    except OSError as error:
+        return type(error).__name__
+
+"""
+    inside = "    def forward(self, x):\n"
+    return head + RIGHT.replace(inside, inside + way)
 
 
 def kernelwright(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -69,7 +109,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the workspace `work` and its run `run`."""
     base = tmp_path_factory.mktemp("workspace")
     (base / "twice.py").write_text(TASK)
-    done = kernelwright("workspace", "twice.py", "work", "--out", "run", "--effort", "quick", cwd=base)
+    (base / "slow.py").write_text(SLOW)
+    words = ("--seed", "slow.py", "--out", "run", "--effort", "quick")
+    done = kernelwright("workspace", "twice.py", "work", *words, cwd=base)
     assert done.returncode == 0, done.stderr
     return base
 
@@ -81,13 +123,13 @@ def test_a_workspace_has_all_that_an_agent_needs_and_no_hidden_size(made: Path) 
     text = (work / "AGENTS.md").read_text()
     for said in ("kernelwright measure", "torch.relu(x) * 2.0", "## The goal", "How a kernel is judged"):
         assert said in text
-    assert "class ModelNew" in (work / "kernel.py").read_text()
+    assert (work / "kernel.py").read_text() == SLOW
     skill = (work / ".claude" / "skills" / "kernelwright" / "SKILL.md").read_text()
     assert skill.startswith("---\nname: kernelwright\ndescription: ")
     config = json.loads((work / ".mcp.json").read_text())
     assert config["mcpServers"]["kernelwright"]["args"][-1] == "mcp"
     for file in work.rglob("*"):
-        assert not file.is_file() or "200" not in file.read_text().replace("MAX_200", ""), file
+        assert not file.is_file() or not HIDDEN.search(file.read_text()), file
 
 
 @pytest.mark.builds
@@ -99,7 +141,7 @@ def test_at_a_shell_a_kernel_is_checked_measured_and_submitted(made: Path) -> No
     assert wrong.returncode == 1 and "wrong_output" in wrong.stdout, wrong.stdout + wrong.stderr
     (work / "other.py").write_text(ONE_SIZE)
     one_size = kernelwright("measure", "other.py", cwd=work)
-    assert one_size.returncode == 1 and "200" not in one_size.stdout, one_size.stdout
+    assert one_size.returncode == 1 and not HIDDEN.search(one_size.stdout), one_size.stdout
     (work / "kernel.py").write_text(RIGHT)
     assert kernelwright("check", cwd=work).returncode == 0
     measured = kernelwright("measure", "--json", cwd=work)
@@ -118,9 +160,65 @@ def test_at_a_shell_a_kernel_is_checked_measured_and_submitted(made: Path) -> No
 @pytest.mark.builds
 @pytest.mark.slow
 def test_an_mcp_client_improves_the_kernel_of_a_workspace(made: Path) -> None:
-    work = made / "work"
+    work, run = made / "work", made / "run"
     (work / "new.py").write_text(RIGHT.replace("2.0f * x[i]", "x[i] + x[i]"))
-    seen: list[str] = []
+    calls = (
+        ("describe_task", {}),
+        ("check", {"path": "new.py"}),
+        ("measure", {"path": "new.py"}),
+        ("profile", {"number": -1}),
+        ("submit", {}),
+        ("history", {}),
+    )
+    answers = called(work, calls)
+    assert [found is None for found, _ in answers] == [False, False, False, True, False, False], answers
+    assert "there is no file -1" in answers[3][1]
+    with RunDatabase.open(run, read_only=True) as database:
+        recorded = {f"{database.run_id[:8]}/{a.id}": a for a in database.attempts("file:twice")}
+    for answer in (answers[1], answers[2], answers[4]):
+        found = result_of(answer)
+        evaluation = recorded[found["evaluation"]].evaluation
+        assert found["right"] and found["sha256"] == recorded[found["evaluation"]].candidate.sha256
+        if found["speedup"]:
+            assert evaluation.speedup is not None and evaluation.speedup.eager is not None
+            assert found["speedup"]["eager"]["median"] == evaluation.speedup.eager.median
+    assert answers[5][0] is not None
+    seed, *_ = answers[5][0]["files"]
+    assert result_of(answers[2])["speedup"]["eager"]["low"] > 2 * seed["speedup"]["eager"]["high"]
+
+
+@pytest.mark.builds
+@pytest.mark.slow
+def test_a_client_that_spies_learns_no_hidden_size_and_reads_no_file_of_others(made: Path) -> None:
+    work, run = made / "work", made / "run"
+    for number, way in enumerate(SPYING[:2]):
+        (work / f"spy{number}.py").write_text(spying(way, work, made, Path(tempfile.gettempdir())))
+    (work / "spy2.py").write_text(spying(SPYING[2], run / "run.db", made / "twice.py", work / "AGENTS.md"))
+    calls = (
+        *((tool, {"path": f"spy{number}.py"}) for number in range(3) for tool in ("check", "measure")),
+        ("compile_dump", {}),
+        ("profile", {"number": 0}),
+        ("result", {"ticket": "0" * 8}),
+        ("history", {}),
+        ("history", {"number": 0}),
+    )
+    answers = called(work, calls)
+    for (tool, arguments), (_, text) in zip(calls, answers, strict=True):
+        assert not HIDDEN.search(text), (tool, arguments, text)
+        assert "get_init_inputs" not in text and "SQLite" not in text
+    told = [result_of(answer) for answer in answers[:6]]
+    assert not any(each["right"] for each in told)
+    assert "at a hidden size" in told[0]["reason"] and "at a hidden size" in told[2]["reason"]
+    assert told[4]["reason"].count("Error") >= 3  # for each file of others
+    assert not list(made.rglob("spied")) and not (Path(tempfile.gettempdir()) / "spied").exists()
+
+
+Answer = tuple[dict[str, Any] | None, str]  # what is structured, None where the server refuses, and all of it
+
+
+def called(work: Path, calls: Iterable[tuple[str, dict[str, Any]]]) -> list[Answer]:
+    """Return what the server of a workspace answers."""
+    answers: list[Answer] = []
 
     async def use() -> None:
         config = json.loads((work / ".mcp.json").read_text())["mcpServers"]["kernelwright"]
@@ -128,22 +226,21 @@ def test_an_mcp_client_improves_the_kernel_of_a_workspace(made: Path) -> None:
             command=config["command"], args=config["args"], cwd=str(work), env=dict(os.environ)
         )
         async with Client(server) as client:
-            for tool, arguments in (
-                ("describe_task", {}),
-                ("check", {"path": "new.py", "wait_s": 120}),
-                ("measure", {"path": "new.py", "wait_s": 120}),
-                ("submit", {"wait_s": 120}),
-                ("history", {}),
-            ):
-                result = await client.call_tool(tool, arguments)
-                seen.append(json.dumps(result.structured_content))
-                assert not result.is_error, seen
-                if tool in ("check", "measure", "submit"):
-                    assert result.structured_content is not None
-                    assert result.structured_content["result"]["right"]
+            for tool, arguments in calls:
+                waits = {"wait_s": 300} if tool in ("check", "measure", "submit") else {}
+                result = await client.call_tool(tool, arguments | waits)
+                structured = None if result.is_error else result.structured_content
+                answers.append((structured, result.model_dump_json()))
 
     asyncio.run(use())
-    assert "200" not in "".join(part for part in seen if "rows=" in part).replace("2000", "")
+    return answers
+
+
+def result_of(answer: Answer) -> dict[str, Any]:
+    structured, text = answer
+    assert structured is not None and structured["result"], text
+    found: dict[str, Any] = structured["result"]
+    return found
 
 
 @pytest.mark.builds

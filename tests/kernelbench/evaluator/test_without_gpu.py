@@ -217,11 +217,11 @@ def test_smaller_sizes_are_even_odd_and_long() -> None:
     task = task_of(REFERENCE)
     tried = [[changed(task, other) for other in others] for others in smaller(task, 1 << 14)]
     assert tried == [
-        ["columns=1024"],
-        ["columns=1023"],
+        ["columns=1024", "rows=8, columns=1024"],
+        ["columns=1023", "rows=7, columns=1024"],
         ["rows=7", "rows=8"],
     ]
-    [[even], *_] = smaller(task, 1 << 14)
+    [[even, _], *_] = smaller(task, 1 << 14)
     assert share(task, even) == 2
     assert list(smaller(even, 1 << 14)) == []
 
@@ -230,8 +230,35 @@ def test_a_size_may_be_written_as_a_product() -> None:
     """As KernelBench has `N = 2048 * 2`. What is made from another constant follows that one."""
     written = REFERENCE.replace("columns = 2048", "columns = 1024 * 2\nhalf = columns // 2")
     assert written != REFERENCE
-    [[even], *_] = smaller(task_of(written), 1 << 14)
+    [[even, _], *_] = smaller(task_of(written), 1 << 14)
     assert changed(task_of(written), even) == "columns=1024"
+
+
+def test_the_sizes_in_a_tuple_count() -> None:
+    """KernelBench 1/98 has `input_shape = (8192 * 2,)`, and 1/65 `kernel_size = (3, 7)`."""
+    written = REFERENCE.replace("columns = 2048", "shape = (1024 * 2,)\nkernel = (3, 1)")
+    tried = [[changed(task_of(written), other) for other in others] for others in smaller(task_of(written))]
+    assert tried == []  # 16 * 2048 * 3 is small
+    tried = [
+        [changed(task_of(written), other) for other in others]
+        for others in smaller(task_of(written), 1 << 14)
+    ]
+    assert tried[0] == ["shape=(256,)", "rows=8, shape=(512,)"] and tried[1][0] == "shape=(255,)"
+
+
+def test_ratios_of_sizes_are_kept_where_a_reference_relies_on_them() -> None:
+    """KernelBench 2/34 normalizes the 2 * W columns of its images by its channels."""
+    sizes = "batch = 32\nchannels = 64\nD, H, W = 16, 32, 32\nkernel = 4\ncolumns = 2 * W"
+    task = task_of(REFERENCE.replace("rows = 16\ncolumns = 2048", sizes))
+    [[even, alike], [*_, odd], *_] = smaller(task)
+    assert changed(task, even) == "batch=8, channels=8, D=8, H=8, W=16"
+    assert changed(task, alike) == "batch=8, channels=16, D=4, H=8, W=8"
+    assert changed(task, odd) == "batch=7, channels=16, D=4, H=8, W=8"
+
+
+def test_small_sizes_whose_product_is_large_are_left() -> None:
+    names = "".join(f"n{number} = 9\n" for number in range(6))
+    assert list(smaller(task_of(REFERENCE.replace("rows = 16\ncolumns = 2048\n", names)))) == []
 
 
 # Before a GPU runs it.
