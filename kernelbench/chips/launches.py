@@ -76,6 +76,7 @@ def _read(runner: Builder, notebook: Notebook) -> dict[str, Any]:
     calls = TorchCalls()
     if runner.model is not None:
         note_cute(notebook)
+        notebook.forget()  # a file that tests itself, or prepares its weights
         try:
             with launch_mode.fixed("gpu"), TorchOnGpu(runner.chip), calls:
                 runner.model(*runner.slots[0])

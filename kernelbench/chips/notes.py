@@ -71,6 +71,10 @@ class Notebook:
         known = self._launches.get((launch, cubin), _Recorded(ptx, arguments, 0))
         self._launches[launch, cubin] = replace(known, launches=known.launches + 1)
 
+    def forget(self) -> None:
+        """Drop the launches so far, such as those that a file makes while it is loaded."""
+        self._launches.clear()
+
     def problem(self, text: str) -> None:
         if text not in self.problems and len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(text)

@@ -126,11 +126,13 @@ def test_it_is_built_for_chips_that_are_not_here(check) -> None:  # type: ignore
         nvrtc.version()
     except Unavailable as error:
         pytest.skip(str(error))
-    found = check(CANDIDATE, ("sm_80", "sm_90"))
+    tested = f"{CANDIDATE}\n\nModelNew()(torch.ones(3, 70))  # no launch of a call\n"
+    found = check(tested, ("sm_80", "sm_90"))
     assert [build.chip for build in found.builds] == ["sm_80", "sm_90"]
     for build in found.builds:
         [kernel] = build.kernels
         assert build.ok and (kernel.name, kernel.threads, kernel.shared_bytes) == ("sum_rows", 128, 512)
+        assert kernel.launches == 1
         assert kernel.registers > 8 and kernel.spills == 0 and kernel.occupancy == 1.0
     assert Evaluation.model_validate_json(found.model_dump_json()) == found
     # g++ takes it, NVRTC does not.
