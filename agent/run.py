@@ -380,7 +380,8 @@ class Run:
                 from kernelwright.agent.tuner.policy.judge import PolicyJudge, TrainedPolicy
 
                 tuner = PolicyJudge(TrainedPolicy.load(self.config.tuner.rank_by), builtin.space, tuner)
-            return SeedsApart(options.begin(Team(tuner, hold=hold)))
+            search = options.begin(Team(tuner, hold=hold))
+            return SeedsApart(search) if self._costs_nothing else search
         asked = self.config.model.judge != "none"
         judge: BranchingJudge = self.models.judge(self.pool, memory) if asked else SilentJudge()
         return options.begin(Team(RulesJudge(memory=memory), judge, writers=("builtin", *languages)))

@@ -39,6 +39,7 @@ _PROMPT = re.compile(r"""(["']?)\{prompt\}\1""")  # in quotes or not
 _MOST_LOG = 64 << 20  # bytes; what comes after is dropped
 _POLL_S = 0.2
 _GRACE_S = 10.0  # between the request to end and the end
+_PASSWORDS = ("PGPASSWORD", "PGPASSFILE")  # of a run's database
 _GIT_S = 120.0  # for git, which may run what an agent has set up
 _GIT = (
     "git", "-c", "user.name=kernelwright", "-c", "user.email=kernelwright@localhost",
@@ -144,6 +145,7 @@ class TaskAttempts:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name not in _PASSWORDS},
         )
         assert process.stdout is not None
         copying = threading.Thread(target=_copy, args=(process.stdout, log), daemon=True)

@@ -253,6 +253,7 @@ def test_temporary_files_of_others_are_hidden_and_secrets_of_the_home_folder(
 ) -> None:
     """In a /tmp of all, a link in the place of a compiler's output would be written through: into run.db."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PGPASSWORD", "content of the environment")
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
     for name in (".ssh/key", ".pgpass", "settings"):
         (tmp_path / "home" / name).write_text(f"content of {name}")
@@ -262,7 +263,7 @@ def test_temporary_files_of_others_are_hidden_and_secrets_of_the_home_folder(
             [
                 f"ls {left.parent}; rm -f {theirs.name}; ln -s {tmp_path}/run/run.db {theirs.name}",
                 f"echo mine > {left} && cat {left}",
-                "cat ~/.ssh/key ~/.pgpass ~/settings; echo kept > ~/written",
+                "cat ~/.ssh/key ~/.pgpass ~/settings; echo kept > ~/written; env",
             ]
         )
         assert execute(tmp_path / "run", Pool(), f"{writing(1.5)}{command}")
