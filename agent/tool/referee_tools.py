@@ -100,7 +100,9 @@ class RefereeTools(ABC):
     def describe(self, task: Task) -> TaskDescription:
         """Return what there is to know of a task. Raises TaskError."""
         self.begin(task)
-        language, tried = languages_for(self.config.evaluation.written_for)[0], self.tried(task)
+        tried, written = self.tried(task), languages_for(self.config.evaluation.written_for)
+        start = tried[0].candidate.language if tried else written[0]
+        language = start if start in written else written[0]  # others have no guide
         situation = Situation(task, self.pool.target, self.pool.work(task))
         return TaskDescription(
             task=task.id,

@@ -148,6 +148,17 @@ def test_a_function_of_the_user_s_is_where_it_begins_and_is_defined_again(tmp_pa
     assert "\ndef softmax(x, axis=0):\n" in (out / "best" / "file_0.function.py").read_text()
 
 
+def test_a_description_is_in_the_language_of_the_kernel_to_start_from(tmp_path: Path) -> None:
+    kernel = (
+        "import triton\n\n\n@triton.jit\ndef kernel(x):\n    ...\n\n\nclass ModelNew:\n    speedup = 1.2\n"
+    )
+    with tool_run(tmp_path) as run:
+        assert run.describe(TASK).language == "cpp"
+        run.evaluate(TASK, kernel, timed=True)
+        found = run.describe(TASK)
+        assert found.language == "triton" and "@triton.jit" in found.guide
+
+
 def test_a_file_is_confirmed_once_however_often_it_is_submitted(tmp_path: Path) -> None:
     pool = Pool()
     with tool_run(tmp_path, pool) as run:

@@ -162,7 +162,7 @@ def test_at_a_shell_a_kernel_is_checked_measured_and_submitted(made: Path) -> No
 def test_an_mcp_client_improves_the_kernel_of_a_workspace(made: Path) -> None:
     work, run = made / "work", made / "run"
     (work / "new.py").write_text(RIGHT.replace("2.0f * x[i]", "x[i] + x[i]"))
-    calls = (
+    calls: tuple[Call, ...] = (
         ("describe_task", {}),
         ("check", {"path": "new.py"}),
         ("measure", {"path": "new.py"}),
@@ -194,7 +194,7 @@ def test_a_client_that_spies_learns_no_hidden_size_and_reads_no_file_of_others(m
     for number, way in enumerate(SPYING[:2]):
         (work / f"spy{number}.py").write_text(spying(way, work, made, Path(tempfile.gettempdir())))
     (work / "spy2.py").write_text(spying(SPYING[2], run / "run.db", made / "twice.py", work / "AGENTS.md"))
-    calls = (
+    calls: tuple[Call, ...] = (
         *((tool, {"path": f"spy{number}.py"}) for number in range(3) for tool in ("check", "measure")),
         ("compile_dump", {}),
         ("profile", {"number": 0}),
@@ -213,10 +213,11 @@ def test_a_client_that_spies_learns_no_hidden_size_and_reads_no_file_of_others(m
     assert not list(made.rglob("spied")) and not (Path(tempfile.gettempdir()) / "spied").exists()
 
 
+Call = tuple[str, dict[str, Any]]  # the name of a tool, and its arguments
 Answer = tuple[dict[str, Any] | None, str]  # what is structured, None where the server refuses, and all of it
 
 
-def called(work: Path, calls: Iterable[tuple[str, dict[str, Any]]]) -> list[Answer]:
+def called(work: Path, calls: Iterable[Call]) -> list[Answer]:
     """Return what the server of a workspace answers."""
     answers: list[Answer] = []
 
