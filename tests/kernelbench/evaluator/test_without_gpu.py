@@ -245,7 +245,7 @@ def test_the_sizes_in_a_tuple_count() -> None:
         [changed(task_of(written), other) for other in others]
         for others in smaller(task_of(written), 1 << 14)
     ]
-    assert tried[0] == ["shape=(256,)", "rows=8, shape=(512,)"] and tried[1][0] == "shape=(255,)"
+    assert tried[0] == ["shape=(256,)", "rows=4, shape=(512,)"] and tried[1][0] == "shape=(255,)"
 
 
 def test_ratios_of_sizes_are_kept_where_a_reference_relies_on_them() -> None:
