@@ -1,10 +1,10 @@
 """View of the machine that a coding agent has while it works for a run, by bubblewrap (`bwrap`).
 
 It keeps its home folder and the network, for its settings and its model. The run's folder with the database,
-the evaluator's caches, other processes and the GPU are not there, nor are keys and passwords of other
-machines and the sockets by which processes outside are started; what kernelwright takes programs and modules
-from cannot be written. Its /tmp is its own and empty: in that of all, it could put links in the place of
-files that compilers and profilers outside write, and read those of other agents.
+those of runs beside it, the evaluator's caches, other processes and the GPU are not there, nor are keys and
+passwords of other machines and the sockets by which processes outside are started; what kernelwright takes
+programs and modules from cannot be written. Its /tmp is its own and empty: in that of all, it could put links
+in the place of files that compilers and profilers outside write, and read those of other agents.
 
 A folder that is mounted could not be replaced, but one above it could: those are mounted, too. What an agent
 leaves in the home folder for the next login is not guarded against.
@@ -25,6 +25,7 @@ from pathlib import Path
 
 import kernelwright
 from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.results.store.connection import ELSEWHERE, FILE
 
 # Of services that run what they are told, outside: systemd's, by D-Bus or its own; containers; terminals.
 _SOCKETS = ("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman",
@@ -44,7 +45,9 @@ class Confinement:
 
     def words(self, folders: Iterable[Path]) -> list[str]:
         """Return the words to put before a command; none where there is no bubblewrap."""
-        hidden = [each.resolve() for each in (self.run, *self.secrets)]
+        beside = self.run.resolve().parent
+        runs = (each.parent for name in (FILE, ELSEWHERE) for each in beside.glob(f"*/{name}"))
+        hidden = [each.resolve() for each in (self.run, *runs, *self.secrets)]
         return _words(hidden, [each.resolve() for each in folders]) if why_not() is None else []
 
 

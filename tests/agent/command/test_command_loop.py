@@ -255,19 +255,21 @@ def test_temporary_files_of_others_are_hidden_and_secrets_of_the_home_folder(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PGPASSWORD", "content of the environment")
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
-    for name in (".ssh/key", ".pgpass", "settings"):
+    (tmp_path / "home" / "runs" / "yesterday").mkdir(parents=True)
+    for name in (".ssh/key", ".pgpass", "settings", "runs/yesterday/run.db"):
         (tmp_path / "home" / name).write_text(f"content of {name}")
+    folder = tmp_path / "home" / "runs" / "run"
     with tempfile.NamedTemporaryFile(prefix="of-another-", suffix=".o") as theirs:
         left = Path(theirs.name).with_suffix(".left")
         command = "\n".join(
             [
-                f"ls {left.parent}; rm -f {theirs.name}; ln -s {tmp_path}/run/run.db {theirs.name}",
+                f"ls {left.parent}; rm -f {theirs.name}; ln -s {folder}/run.db {theirs.name}",
                 f"echo mine > {left} && cat {left}",
-                "cat ~/.ssh/key ~/.pgpass ~/settings; echo kept > ~/written; env",
+                "cat ~/.ssh/key ~/.pgpass ~/settings ~/runs/*/run.db; echo kept > ~/written; env",
             ]
         )
-        assert execute(tmp_path / "run", Pool(), f"{writing(1.5)}{command}")
-        text = log(tmp_path / "run")
+        assert execute(folder, Pool(), f"{writing(1.5)}{command}")
+        text = log(folder)
         assert not Path(theirs.name).is_symlink() and not left.exists()
     assert "of-another" not in text.replace(f"{left}", "") and "mine" in text
     assert "content of settings" in text and text.count("content of") == 1
