@@ -371,7 +371,7 @@ def _read(root: Path, path: str) -> str:
         text = file.read(MOST_CHARACTERS + 1)
     if len(text) > MOST_CHARACTERS:
         raise ToolError(f"{path} is larger than {MOST_CHARACTERS} bytes")
-    return text.decode("utf-8-sig")
+    return text.decode("utf-8-sig").replace("\r\n", "\n")  # as at a shell
 
 
 def _without_waiting(path: str, flags: int) -> int:

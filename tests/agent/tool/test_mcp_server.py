@@ -110,7 +110,7 @@ def test_a_long_call_is_answered_with_a_ticket_and_progress(tmp_path: Path) -> N
 def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
-    (root / "sub" / "kernel.py").write_text(file(1.5))
+    (root / "sub" / "kernel.py").write_bytes(file(1.5).replace("\n", "\r\n").encode())
     (tmp_path / "outside.py").write_text(file(1.5))
     (root / "link.py").symlink_to(tmp_path / "outside.py")
     (root / "latin.py").write_bytes(b"# \xe9\n")
@@ -121,6 +121,7 @@ def test_files_are_read_from_the_folder_of_the_server_alone(tmp_path: Path) -> N
     async def use(client: Client) -> None:
         found = await answer(client, "measure", path="sub/kernel.py")
         assert found.result is not None and found.result.right
+        assert (await answer(client, "measure", source=file(1.5))).result == found.result
         for path, said in (
             ("../outside.py", "is no Python file in"),
             (str(tmp_path / "outside.py"), "is no Python file in"),
