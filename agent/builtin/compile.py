@@ -20,7 +20,8 @@ from kernelwright.agent.builtin.codegen.render import Forward, Rendered, render
 from kernelwright.agent.builtin.fusion.recompute import fuse_recomputing
 from kernelwright.agent.builtin.ir.graph import ROW_BLOCKS, Graph
 from kernelwright.agent.builtin.ir.program import Library, Program
-from kernelwright.agent.builtin.ir.uses import Unit, statements_of
+from kernelwright.agent.builtin.ir.space import Region
+from kernelwright.agent.builtin.ir.uses import Unit, Uses, statements_of, stored
 from kernelwright.agent.builtin.lowering.default_layout import preferred_layout
 from kernelwright.agent.builtin.lowering.lower import lower
 from kernelwright.agent.builtin.passes.batch_linear import batch_linear
@@ -30,6 +31,7 @@ from kernelwright.agent.builtin.passes.dead_code import dead_code
 from kernelwright.agent.builtin.passes.match_attention import with_fused_attention
 from kernelwright.agent.builtin.passes.permute_producers import permute_producers
 from kernelwright.agent.builtin.passes.repeated import repeated
+from kernelwright.agent.builtin.passes.prologues import prologues
 from kernelwright.agent.builtin.passes.reroll import reroll
 from kernelwright.agent.builtin.passes.short_rows import short_rows
 from kernelwright.agent.builtin.passes.split_reductions import split_reductions
@@ -100,7 +102,7 @@ def scheduled(
     forwards = []
     fuse_matters = False
     for path, program in programs.items():
-        program, units, matters = _fused(program, schedule.get("fuse", "all"))
+        program, units, matters = _fused(program, schedule.get("fuse", "all"), language.prologues)
         fuse_matters |= matters
         if _is_changed(program, units):
             watch("fusion", tuple(units))
@@ -155,12 +157,29 @@ def _split(program: Program, schedule: Schedule, multiprocessors: int) -> Progra
     return dead_code(split_reductions(program, multiprocessors * int(chosen)))
 
 
-def _fused(program: Program, fuse: str) -> tuple[Program, list[Unit], bool]:
-    """Return the program, its units, and whether another value of the knob `fuse` would give others."""
-    _, others = fuse_recomputing(program, apart=fuse == "all")
-    program, units = fuse_recomputing(program, apart=fuse == "apart")
-    one, other = ([[s.name for s in statements_of(unit)] for unit in found] for found in (units, others))
-    return program, units, one != other
+def _fused(program: Program, fuse: str, with_prologues: bool) -> tuple[Program, list[Unit], bool]:
+    """Return the program, its units, and whether another value of the knob `fuse` would give others.
+
+    `with_prologues`: products may compute their operands, if `fuse` is "all".
+    """
+    found = {
+        "all": (with_prologues and _with_prologues(program)) or fuse_recomputing(program),
+        "apart": fuse_recomputing(program, apart=True),
+    }
+    one, other = ([[s.name for s in statements_of(unit)] for unit in units] for _, units in found.values())
+    return *found[fuse], one != other
+
+
+def _with_prologues(program: Program) -> tuple[Program, list[Unit]] | None:
+    """Return the program and its units with prologues of products; None if one had to be stored."""
+    trial = prologues(program)
+    if trial is program:
+        return None
+    trial, units = fuse_recomputing(dead_code(trial))
+    uses = Uses(trial)
+    regions = [unit for unit in units if isinstance(unit, Region)]
+    whole = all(trial.unstored.isdisjoint(stored(region, trial, uses)) for region in regions)
+    return (trial, units) if whole else None
 
 
 def _is_changed(program: Program, units: Sequence[Unit]) -> bool:

@@ -15,7 +15,8 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
     "attention": ("own", "fused", "apart"),  # a kernel of our own, torch's call, or spelled out where it was
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
-    "products": ("own", "library", "tiled"),  # own: with few vectors; tiled: of small matrices, too
+    # own: with few vectors; tiled: of small matrices, too; all: and of large ones, where tensor cores multiply
+    "products": ("own", "library", "tiled", "all"),
     "blocks": ("16", "4", "64", "off"),  # MiB of a product that is reduced away, at a time; off: the whole
     "topk": ("own", "library"),  # of few elements
     "split": ("off", "8", "4", "2", "16"),  # blocks that long reductions have for each multiprocessor
@@ -32,7 +33,11 @@ KERNEL_KNOBS: dict[str, tuple[str, ...]] = {
     "in_place": ("on", "off"),  # over the fresh result of a library call
     "keep": ("on", "off"),  # values a later pass needs: in a buffer or in registers, or computed again
     "rows": ("1", "2", "4", "8", "16", "32", "64", "128"),  # that a program works on at once
-    "tile": ("16", "32", "64", "128"),  # rows and columns of a product that a program has
+    "tile": ("16", "32", "64", "128", "256"),  # rows of a product that a program has, and columns in CUDA C++
+    "across": ("16", "32", "64", "128", "256"),  # columns of it
+    "stages": ("3", "2", "4", "5"),  # of a product's loop, whose loads are under way at a time
+    "group": ("1", "2", "4", "8", "16"),  # rows of tiles that are worked on together, column by column
+    "precision": ("ieee", "tf32x3"),  # of products in float32: one of IEEE, or three on tensor cores
     "warps": ("1", "2", "4", "8", "16"),  # of a program
 }
 

@@ -50,7 +50,7 @@ _NO_IDEA = 1.0  # of a measurement whose interval begins at zero
 # The rest is chosen by hand.
 _SCALES = (1.0, 2.0, 4.0)  # factors by which a task's knobs may do more than the rules know
 _DOUBT = 6.0  # weight of log(scale) against twice the log likelihood: larger scales must be far likelier
-_ORDERED = ("block", "rows", "tile", "warps")  # knobs whose neighbouring values are alike
+_ORDERED = ("block", "rows", "tile", "across", "group", "warps")  # knobs whose neighbouring values are alike
 _REACH = 2.0  # steps between values of these at which their correlation falls to 1/e
 Schedule = Mapping[str, str]
 Floats = NDArray[np.float64]

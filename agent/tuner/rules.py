@@ -154,10 +154,42 @@ RULES = (
     Rule(
         "tile",
         "change the size of tiles",
-        "Give a block of {where} a tile of {new} by {new} of the product instead of {old} by {old}: large "
-        "ones read each matrix less often, small ones give more multiprocessors work.",
+        "Give a block of {where} tiles of {new} rows of the product instead of {old}: large ones read each "
+        "matrix less often, small ones give more multiprocessors work.",
         frozenset({"memory", "compute", "latency", "imbalance"}),
         0.1,
+    ),
+    Rule(
+        "across",
+        "change the width of tiles",
+        "Give a program of {where} tiles of {new} columns of the product instead of {old}: wide ones read "
+        "each matrix less often, narrow ones give more multiprocessors work and need fewer registers.",
+        frozenset({"memory", "compute", "latency", "imbalance"}),
+        0.1,
+    ),
+    Rule(
+        "stages",
+        "change how far loads are ahead",
+        "Have the loads of {new} steps of {where} under way instead of {old}: more hide the time that they "
+        "take, fewer leave shared memory for another program.",
+        frozenset({"memory", "compute", "latency"}),
+        0.08,
+    ),
+    Rule(
+        "group",
+        "change the order of tiles",
+        "Work on {new} rows of tiles of {where} together instead of {old}: those that run at a time read the "
+        "same rows and columns from the second-level cache.",
+        frozenset({"memory", "compute"}),
+        0.05,
+    ),
+    Rule(
+        "precision",
+        "change how float32 is multiplied",
+        "Set precision={new} in {where} (was {old}): tf32x3 is three products on tensor cores, with nearly "
+        "the error of ieee, which is one without them.",
+        frozenset({"compute", "instructions", "latency"}),
+        0.2,
     ),
     Rule(
         "warps",

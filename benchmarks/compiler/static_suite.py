@@ -142,7 +142,7 @@ def _row(task: Task, language: str, coder: BuiltinCoder) -> SuiteRow:
             write_atomically(file, coder.propose(task, [], None).source)
     except TaskError as error:
         return SuiteRow(task.id, language, problem=error.message)
-    found = _built(file.read_text(), task)
+    found = built_apart(file.read_text(), task)
     if isinstance(found, str):
         return SuiteRow(task.id, language, problem=found)
     call = predicted_call(found.kernels, found.torch_calls, card)
@@ -184,12 +184,12 @@ def _row(task: Task, language: str, coder: BuiltinCoder) -> SuiteRow:
     return SuiteRow(**{**asdict(row), **figures})
 
 
-def _built(source: str, task: Task) -> BuiltTask | str:
+def built_apart(source: str, task: Task, chip: str = _CHIP) -> BuiltTask | str:
     """Build in a process of its own, or say why that failed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.compiler.static_call"])
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(there, source, task.source, _CHIP))
+    process = context.Process(target=_answer, args=(there, source, task.source, chip))
     process.start()
     there.close()
     try:  # whatever it is that ended the process is its row

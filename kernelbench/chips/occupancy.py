@@ -26,6 +26,11 @@ class Chip:
     shared_bytes: int
     system_bytes: int = 1024  # of shared memory, of each block
 
+    @property
+    def of_block(self) -> int:
+        """Bytes of shared memory that a block may have."""
+        return self.shared_bytes - self.system_bytes
+
 
 CHIPS = {
     "sm_70": Chip(64, 32, 96 << 10, 0),

@@ -69,6 +69,7 @@ class Language(ABC):
     reserved: ClassVar[frozenset[str]]  # what no kernel may be called
     imports: ClassVar[tuple[str, ...]] = ()
     batches: ClassVar[bool] = False  # whether a launch may be several calls
+    prologues: ClassVar[bool] = False  # whether a product's kernel may compute its operands
     abreast: ClassVar[int] = 16  # launches of small kernels that may be one
     defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
     multiprocessors: int = 0  # among which long reductions are split; 0: they are not

@@ -13,6 +13,7 @@ from kernelwright.agent.builtin.codegen.host import device
 from kernelwright.agent.builtin.ir.program import Program
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.kernelbench.chips.cards import CARDS, card_of
+from kernelwright.kernelbench.chips.occupancy import limits_of
 
 Numbers: TypeAlias = tuple[int, ...]
 # Blocks, or programs, that a launch has at least if its work allows: two for each multiprocessor of an H100.
@@ -28,10 +29,14 @@ class GridFunction(Function):
 
 @dataclass(frozen=True)
 class GridKernel(Kernel):
-    """A kernel of `grid` blocks, or programs, of `width` threads, or warps."""
+    """A kernel of `grid` blocks, or programs, of `width` threads, or warps.
+
+    `stages`: of loads that are under way at a time; 0: the language's own number.
+    """
 
     grid: int = 1
     width: int = 1
+    stages: int = 0
     parts: Parts | None = None
 
     @property
@@ -87,21 +92,24 @@ def taken(
 
 class GpuLanguage(Language):
     multiprocessors = CARDS["sm_90"].multiprocessors
+    shared_bytes = limits_of("sm_90").of_block
 
     def for_chip(self, chip: str) -> GpuLanguage:
         found, card = copy(self), card_of(chip)
-        found.multiprocessors = card.multiprocessors if card is not None else self.multiprocessors
+        if card is not None:
+            found.multiprocessors = card.multiprocessors
+            found.shared_bytes = limits_of(card.chip or chip).of_block
         return found
 
     @abstractmethod
-    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
+    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str], stages: int = 0) -> str:
         """Return the line that launches a function."""
 
     def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
         assert isinstance(kernel, GridKernel)
         parts = kernel.parts
         if parts is None:
-            return [self.launch(kernel.name, kernel.grid, kernel.width, arguments)]
+            return [self.launch(kernel.name, kernel.grid, kernel.width, arguments, kernel.stages)]
         names = [f"{kernel.name}_part_{number}" for number in range(len(parts.dtypes))]
         own, joined = ([*(arguments[n] for n in taken), *names] for taken in parts.taken)
         return [

@@ -95,5 +95,6 @@ def attention_comment(statement: Attention) -> str:
     images, heads, queries, size = statement.query.shape
     text = f"{images * heads!r} heads of {queries!r} queries and {statement.key.shape[2]!r} keys of {size}"
     if statement.causal:
-        text += ", none of them after the query"
+        text += f", the last {statement.window}" if statement.window else ", none of them"
+        text += " up to the query" if statement.window else " after the query"
     return f"{text}; keys in blocks, with a running maximum."

@@ -203,6 +203,7 @@ class Attention:
     causal: bool  # a query sees the keys of its number and below
     heads_first: bool
     dtype: str
+    window: int = 0  # a query sees so many of these, the last ones; 0: all
 
     @property
     def heads_in_group(self) -> int:
@@ -256,6 +257,8 @@ class Program:
         return replace(
             self,
             statements=[*self.statements],
+            unstored={*self.unstored},
+            roles={**self.roles},
             views={**self.views},
             shapes={**self.shapes},
             dtypes={**self.dtypes},

@@ -1,21 +1,40 @@
 """Lowering of attention: to a kernel of our own, or torch's call."""
 
-from kernelwright.agent.builtin.ir.graph import Node, Ref
+from dataclasses import replace
+from functools import cached_property
+
+from kernelwright.agent.builtin.ir.graph import Arg, Node, Ref
 from kernelwright.agent.builtin.ir.program import Attention, Library, View, broadcast
 from kernelwright.agent.builtin.ir.text import HALVES
 from kernelwright.agent.builtin.lowering.base import Lowering
+from kernelwright.agent.builtin.lowering.grouped_heads import heads_before_repeats
+from kernelwright.agent.builtin.lowering.masks import Band, ConstantMasks
 
 _TYPES = {"float32", *HALVES}
 _LARGEST = 512  # elements of a vector, of which the caches hold the blocks that a kernel works on
+_ARGUMENTS: dict[str, Arg] = {
+    "query": None, "key": None, "value": None, "attn_mask": None, "dropout_p": 0.0, "is_causal": False,
+}  # fmt: skip
 _IN_MEMORY = (0, 2, 1, 3)  # a result's axes: the heads of a token lie beside each other
 
 
 class AttentionLowering(Lowering):
+    @cached_property
+    def masks(self) -> ConstantMasks:
+        return ConstantMasks(self.graph)
+
     def on_scaled_dot_product_attention(self, node: Node) -> bool:
         shape, dtype = node.meta.shape, node.meta.dtype
+        node = self.with_groups(node)
+        band = self.band(node)
+        if band is not None and not band.window:
+            node = without_mask(node)
         can = self.can_be_own(node)
         if can and self.choice("attention") == "own":
-            own = self.own_attention(node)
+            if band is not None and band.window:
+                own = replace(self.own_attention(without_mask(node)), window=band.window)
+            else:
+                own = self.own_attention(node)
             if own.heads_first:
                 self.program.add(own, shape, dtype)
             else:
@@ -28,6 +47,35 @@ class AttentionLowering(Lowering):
         self.program.add(Library(base, node, _IN_MEMORY), size, dtype)
         self.define_turned(node.name, base, _IN_MEMORY)
         return True
+
+    def with_groups(self, node: Node) -> Node:
+        """Return the call with the heads of keys and values before they were repeated, where both were."""
+        settings = self.settings(node)
+        if settings.get("enable_gqa") or len(node.meta.shape) != 4:
+            return node
+        metas, nodes = self.graph.metas(), {each.name: each for each in self.graph.nodes}
+        found = []
+        for name in ("key", "value"):
+            arg = settings[name]
+            assert isinstance(arg, Ref)
+            before = heads_before_repeats(arg.ref, nodes, metas)
+            if before is None:
+                return node
+            found.append(before)
+        key, value = found
+        if metas[key].shape[1] != metas[value].shape[1]:
+            return node
+        query, _, _, *others = node.args
+        args = (query, Ref(ref=key), Ref(ref=value), *others)
+        return node.model_copy(update={"args": args, "kwargs": {**node.kwargs, "enable_gqa": True}})
+
+    def band(self, node: Node) -> Band | None:
+        """Return which keys a mask leaves, if it is causal or that of a sliding window."""
+        settings = self.settings(node)
+        mask = settings.get("attn_mask")
+        if not isinstance(mask, Ref) or settings.get("is_causal"):
+            return None
+        return self.masks.band(mask.ref)
 
     def can_be_own(self, node: Node) -> bool:
         """Return True if our kernels do what a call does."""
@@ -98,6 +146,14 @@ class AttentionLowering(Lowering):
         if view.strides[-1] == 1 or view.shape[-1] == 1:
             return view
         return self.view_of(self.copied_as_it_reads(arg.ref, view))
+
+
+def without_mask(node: Node) -> Node:
+    """Return a call of attention that is causal in place of its mask."""
+    given = dict(zip(_ARGUMENTS, node.args, strict=False)) | node.kwargs
+    given |= {"attn_mask": None, "is_causal": True}
+    args = tuple(given.pop(name, default) for name, default in _ARGUMENTS.items())
+    return node.model_copy(update={"args": args, "kwargs": given})
 
 
 def _with_heads(view: View, rank: int) -> View:

@@ -3,7 +3,7 @@
 A product of matrices reads each of its elements often, and the library is good at that. One with a vector, or
 a handful of them, is bound by reading the matrix once: each vector is a reduction of its own, and all of them
 share the loop over the matrix. A language that tiles products takes those of small matrices, too, for what
-follows them.
+comes before and after them; and of large ones, if tensor cores multiply their type.
 """
 
 import math
@@ -131,7 +131,10 @@ class ProductLowering(ReductionLowering):
         (*images, rows, columns), depth = shape, a.shape[-1]
         if min(rows, columns, depth) == 1 or not rows * columns * depth:
             return False
-        if math.prod(shape) * depth > _MOST_MULTIPLICATIONS or math.prod(images) * rows * columns < _LEAST:
+        large = math.prod(shape) * depth > _MOST_MULTIPLICATIONS
+        if large and (self.schedule.value("products") != "all" or dtype not in HALVES):
+            return False
+        if math.prod(images) * rows * columns < _LEAST:
             return False
         a, b = broadcast(a, (*images, rows, depth)), broadcast(b, (*images, depth, columns))
         if near(b.strides[-1]):  # [..., m, k, n]

@@ -21,6 +21,9 @@ corrected (`ir/corrections.py`) for the row's. With m and s those of parts:
     squares      Q = sum of q + n (a - A)^2      (Chan, Golub and LeVeque 1979)
 
 An argmax is the place in a part that has the row's maximum, and where that part begins.
+
+Products of few rows and columns are cut along their depth (split-K), where their tiles are fewer than there
+are multiprocessors.
 """
 
 from __future__ import annotations
@@ -50,6 +53,9 @@ _HELD = 1 << 15  # of a row that a block can hold in its registers, and that it 
 _PART = 1 << 14  # of a part that is read twice: what blocks hold in either language by default
 _LEAST = 1 << 12  # that a part has, or its block has of it and its neighbours: 8 for each of 512 threads
 _BESIDE = 32  # columns side by side that a block works on: a line of memory
+_TILE = 64  # rows and columns of a tile of a product
+_BLOCKS_OF_TILE = 8  # blocks of a reduction for which a tile's counts: it has more to do, and more registers
+_LEAST_DEPTH = 512  # of a part of a product
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,9 @@ class _Splitting:
         reductions = [s for s in reductions if self.can_be_cut(s)]
         held = {(first.operand.shape, first.dims) for first, _ in self.after.values()}
         for s in reductions:
-            if s.name in self.after or s.name in self.places:  # the same parts
+            if self.program.roles.get(s.operand.base) == "product" and (tiles := self.tiles(s)):
+                cut = _cut_of_product(s, tiles, self.blocks // _BLOCKS_OF_TILE)
+            elif s.name in self.after or s.name in self.places:  # the same parts
                 cut = self.cuts.get((self.after.get(s.name) or self.places[s.name])[0].name)
             else:
                 cut = _cut(s, self.blocks, (s.operand.shape, s.dims) in held)
@@ -159,8 +167,6 @@ class _Splitting:
         """Return True if parts of the rows can be reduced apart from each other."""
         if statement.op == "pick" or statement.operand.clips or math.prod(statement.shape) == 1:
             return False
-        if self.program.roles.get(statement.name) == "product":
-            return False
         if statement.name in self.places:
             return True
         whole = statement.operand.numel
@@ -169,6 +175,19 @@ class _Splitting:
             and ((math.prod(s.shape) == whole and s.by_place) or any(v.clips for v in views_of(s)))
             for s in self.computed_from(statement)
         )
+
+    def tiles(self, statement: Reduce) -> int:
+        """Return the tiles of a product of matrices; 0 if it is one with vectors."""
+        product = self.by_name.get(statement.operand.base)
+        read = [o for o in product.operands if isinstance(o, View)] if isinstance(product, Compute) else []
+        if len(read) != 2 or len(statement.dims) != 1:
+            return 0
+        sizes = {(True, True): 1, (True, False): 1, (False, True): 1, (False, False): 1}
+        for axis, size in enumerate(statement.operand.shape):
+            if axis not in statement.dims:
+                sizes[bool(read[0].strides[axis]), bool(read[1].strides[axis])] *= size
+        down, along = sizes[True, False], sizes[False, True]
+        return 0 if min(down, along) == 1 else sizes[True, True] * -(-down // _TILE) * -(-along // _TILE)
 
     def computed_from(self, statement: Statement) -> Iterator[Statement]:
         """Yield the pointwise statements that an operand is computed by, all the way back."""
@@ -329,6 +348,19 @@ def _cut(reduction: Reduce, blocks: int, held: bool) -> RowCut | None:
     _, axis, count = best
     cut = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
     return RowCut(tuple(dims), cut, axis, count)
+
+
+def _cut_of_product(reduction: Reduce, tiles: int, enough: int) -> RowCut | None:
+    """Return the fewest parts of the depth of a product with which there are `enough` tiles, or nearly."""
+    shape, [axis] = reduction.operand.shape, reduction.dims
+    most = min(enough // tiles, shape[axis] // _LEAST_DEPTH)
+    counts = [count for count in _divisors(shape[axis]) if 1 < count <= most]
+    if not counts:
+        return None
+    even = [count for count in counts if shape[axis] // count % _TILE == 0]
+    count = max(even or counts)
+    cut = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
+    return RowCut((axis,), cut, axis, count)
 
 
 def _divisors(number: int) -> list[int]:

@@ -29,16 +29,16 @@ def build_launches(run: Callable[[], None], tmp_path: Path, monkeypatch: pytest.
     from triton.compiler import ASTSource
     from triton.runtime.jit import JITFunction
 
-    launched: list[tuple[Any, tuple[Any, ...], int]] = []
+    launched: list[tuple[Any, tuple[Any, ...], dict[str, int]]] = []
 
-    def note(self: Any, *args: Any, grid: Any, warmup: bool, num_warps: int = 4) -> None:
-        launched.append((self, args, num_warps))
+    def note(self: Any, *args: Any, grid: Any, warmup: bool, **options: int) -> None:
+        launched.append((self, args, options))
 
     monkeypatch.setattr(JITFunction, "run", note)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     run()
     assert launched
-    for number, (function, args, warps) in enumerate(launched):
+    for number, (function, args, options) in enumerate(launched):
         tensors = [n for n, a in enumerate(args) if isinstance(a, torch.Tensor)]
         ones = [n for n, a in enumerate(args) if type(a) is int and a == 1]  # of which Triton makes constants
         types = {p.name: "i32" for p in function.params}  # where values begin, and sizes
@@ -48,7 +48,7 @@ def build_launches(run: Callable[[], None], tmp_path: Path, monkeypatch: pytest.
         built = compile(
             ASTSource(function, types, {(n,): 1 for n in ones}, aligned),
             target=GPUTarget("cuda", (80, 90)[number % 2], 32),
-            options={"num_warps": warps},
+            options=options,
         )
         assert built.asm["cubin"]
         assert built.metadata.shared <= _SHARED_BYTES

@@ -1,5 +1,6 @@
 """What a process with TRITON_INTERPRET=1 does for the tests of Triton kernels: Triton reads it when it is imported."""
 
+import functools
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kernelwright.kernelbench.emulate import small_floats
 from kernelwright.kernelbench.records import Candidate
 from tests.helpers.builtin.proving import assert_right, load, models
 from tests.helpers.builtin.random_graphs import within_what_rounding_explains
@@ -17,9 +19,18 @@ _modules: dict[str, ModuleType] = {}
 
 def check(text: str, candidate: Candidate, loosely: bool = False) -> None:
     """Raises AssertionError where the candidate is not as exact as the reference."""
+    with_small_floats()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         hold = within_what_rounding_explains if loosely else assert_right
         hold(*models(text, candidate, Path(folder)))
+
+
+@functools.cache
+def with_small_floats() -> None:
+    """Have the interpreter multiply bfloat16, as evaluations have it."""
+    from triton.runtime import interpreter
+
+    small_floats.patch(interpreter)
 
 
 def applied(name: str, x: np.ndarray, *arguments: Any) -> np.ndarray:

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, linked
 from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter, CudaKnobs
 from kernelwright.agent.builtin.codegen.cuda.functions import TEMPLATES, functions
-from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEmitter, product_of
+from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, MOST, SIDE, ProductEmitter
 from kernelwright.agent.builtin.codegen.cuda.rows import CudaFlatEmitter, CudaRowEmitter
 from kernelwright.agent.builtin.codegen.cuda.tiles import CudaTileEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import RESERVED
 from kernelwright.agent.builtin.codegen.gpu import FILLING, SECTOR, GpuLanguage, GridKernel
+from kernelwright.agent.builtin.codegen.products import product_of
 from kernelwright.agent.builtin.ir.program import Attention, Program, Scan
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
@@ -64,7 +65,7 @@ class Cuda(GpuLanguage):
     ) -> Kernel:
         raise Untraceable("attention is left to torch where kernels are CUDA C++; choose attention=fused")
 
-    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
+    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str], stages: int = 0) -> str:
         given = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
         return f"lib.{function}(({grid},), ({width},), {given})"
 
@@ -105,7 +106,7 @@ def _knobs(
         return CudaKnobs(_WARP * int(ask("warps", "8")), in_place=in_place)
     if emitter is ProductEmitter:
         tiles = planned.rows // 64**2
-        tile = int(ask("tile", "64" if tiles >= BUSY else "32"))
+        tile = min(int(ask("tile", "64" if tiles >= BUSY else "32", MOST)), MOST)
         return CudaKnobs(SIDE * SIDE, rows=tile)
     if emitter is CudaFlatEmitter:
         threads = _WARP * int(ask("warps", "8"))

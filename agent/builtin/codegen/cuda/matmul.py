@@ -8,63 +8,22 @@ conflicts (after Boehm, https://siboehm.com/articles/22/CUDA-MMM).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 from kernelwright.agent.builtin.codegen.c_like import in_c
 from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter
-from kernelwright.agent.builtin.ir.program import Compute, Reduce, View
+from kernelwright.agent.builtin.codegen.products import Product, product_of
+from kernelwright.agent.builtin.ir.program import Compute
 from kernelwright.agent.builtin.ir.text import times, total
-from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage
 from kernelwright.kernelbench.free_sizes.size import ceiling, divides, is_one
 
 # Chosen by hand, not measured.
 SIDE = 16  # threads along each side of a tile
+MOST = 128  # rows and columns of a tile, whose sums are in 64 registers of a thread
 STEP = 16  # elements of the depth that are in shared memory at a time
 BUSY = 128  # tiles from which on larger ones pay: about one for each of an H100's 132 multiprocessors
-
-
-@dataclass(frozen=True)
-class Product:
-    """The sum of left * right along `depth`; each varies along axes of its own, and both along `images`."""
-
-    left: Access
-    right: Access
-    reduction: Reduce
-    images: tuple[int, ...]
-    down: tuple[int, ...]
-    along: tuple[int, ...]
-    depth: tuple[int, ...]
-
-
-def product_of(planned: Plan) -> Product | None:
-    """Return the product that a kernel computes, where it is of two matrices that are read as they are."""
-    region, space = planned.region, planned.region.space
-    elements = [s for s in region.statements if planned.level(s.name) == "element"]
-    reductions = [s for s in region.statements if isinstance(s, Reduce)]
-    if len(elements) != 1 or len(reductions) != 1 or planned.totals or space.clips or region.recurrence:
-        return None
-    [mul], [reduction] = elements, reductions
-    if not isinstance(mul, Compute) or mul.op != "mul" or reduction.op != "sum":
-        return None
-    read = [planned.access(o, "element") for o in mul.operands if isinstance(o, View)]
-    if len(read) != 2 or mul.name in planned.outputs:
-        return None
-    left, right = read
-    if left is None or right is None:
-        return None
-    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
-    for axis, inside in enumerate(planned.inner):
-        kind = inside, bool(left.strides[axis]), bool(right.strides[axis])
-        kinds.setdefault(kind, []).append(axis)
-    images, depth = kinds.pop((False, True, True), []), kinds.pop((True, True, True), [])
-    down, along = kinds.pop((False, True, False), []), kinds.pop((False, False, True), [])
-    if kinds or not down or not along or not depth:
-        return None
-    if down[0] > along[0]:  # what lies further out is above
-        left, right, down, along = right, left, along, down
-    return Product(left, right, reduction, *map(tuple, (images, down, along, depth)))
 
 
 class ProductEmitter(CudaEmitter):
@@ -120,8 +79,8 @@ class ProductEmitter(CudaEmitter):
         out.add("__shared__ float above[STEP][TILE + 2], beside[STEP][TILE + 2];")
         out.add("float sums[EACH][EACH] = {};")
         out.open(f"for ({self.whole} start = 0; start < DEPTH; start += STEP)")
-        self.fetch(product.left, product.down, "above", "top", "ROWS")
-        self.fetch(product.right, product.along, "beside", "first", "COLUMNS")
+        self.fetch(product.left.access, product.down, "above", "top", "ROWS")
+        self.fetch(product.right.access, product.along, "beside", "first", "COLUMNS")
         out.add("__syncthreads();")
         out.add("#pragma unroll")
         out.open("for (int p = 0; p < STEP; ++p)")
@@ -174,7 +133,7 @@ class ProductEmitter(CudaEmitter):
                 out.add(f"if ({axis} >= {size}) break;")
         out.add(f"const float {self.name(product.reduction)} = sums[j][i];")
         for access in dict.fromkeys(plan.accesses.values()):
-            if access.varies and access not in (product.left, product.right):
+            if access.varies and access not in (product.left.access, product.right.access):
                 self.load_value(access, self.place(access))
         for stage in plan.stages:
             for statement in stage.row:

@@ -1,8 +1,8 @@
 """The Triton text of attention: a program has some queries of a head, and goes through the keys in blocks.
 
-The sums follow the largest score so far (Dao, FlashAttention-2, https://arxiv.org/abs/2307.08691). Products
-of float32 are those of IEEE. What is stored in 16 bits is exact in TF32, which tensor cores multiply; to the
-interpreter, which cannot multiply bfloat16, that is float32.
+The sums follow the largest score so far (Dao, FlashAttention-2, https://arxiv.org/abs/2307.08691), and the
+scale of scores is that of powers of two. What is stored in 16 bits is multiplied so, on tensor cores; the
+weights are rounded to that for it. Products of float32 are those of IEEE, or three of TF32.
 """
 
 from __future__ import annotations
@@ -21,24 +21,35 @@ from kernelwright.kernelbench.free_sizes.size import is_free
 
 _LEAST = 16  # rows and columns of what `tl.dot` takes
 _QUERY_BYTES = 1 << 15  # of a program's queries
+_QUERY_BYTES_OF_FLOAT = 1 << 14  # the same, where registers multiply them
 _BLOCK_BYTES = 1 << 14  # of a block of keys; several of them, and of values, are on their way at a time
+_LOG2_E = math.log2(math.e)
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def attention_kernel(
-    name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
+    name: str,
+    statement: Attention,
+    program: Program,
+    pointers: Mapping[str, str],
+    ask: KnobReader,
+    cores: int,
 ) -> GridKernel:
+    """Return the kernel, with tiles for a chip of `cores` multiprocessors. Raises Untraceable."""
     if is_free(*statement.query.shape, *statement.key.shape):
         raise Untraceable("attention in Triton is for one set of sizes; attention=fused leaves it to torch")
     images, heads, queries, size = statement.query.shape
     keys, width = statement.key.shape[2], statement.value.shape[3]
     down, wide = _side(size), _side(width)
     vector_bytes = max(down, wide) * ITEMSIZE[statement.dtype]
+    half = statement.dtype in HALVES
+    precision = "" if half else ask("precision", "ieee")
     rows = columns = _LEAST
     if queries > _LEAST:
-        most = max(_QUERY_BYTES // vector_bytes, _LEAST)
+        most = max((_QUERY_BYTES if half else _QUERY_BYTES_OF_FLOAT) // vector_bytes, _LEAST)
         most = max(min(most, _side(queries)), _LEAST)
-        rows = max(min(int(ask("rows", str(min(64, most)), most)), most), _LEAST)
+        usual = 128 if half and images * heads * -(-queries // 128) >= cores else 64
+        rows = max(min(int(ask("rows", str(min(usual, most)), most)), most), _LEAST)
     if keys > _LEAST:
         most = max(_BLOCK_BYTES // vector_bytes, _LEAST)
         columns = min(most, _side(keys))
@@ -65,14 +76,17 @@ def attention_kernel(
             columns=columns,
             parts=parts,
             far=max(sizes) >= 1 << 31,
-            half=statement.dtype in HALVES,
+            half=half,
+            precision=f', input_precision="{precision}"' if precision else "",
+            folded=mask is None and statement.scale > 0,
+            log2_e=literal(_LOG2_E, "float32"),
             mask_type=program.dtypes[mask.base] if mask is not None else "",
-            scale=literal(statement.scale, "float32"),
+            scale=literal(statement.scale * _LOG2_E, "float32"),
             at=lambda view, row, column: _at(view, names, statement, row, column),
             out=names[statement.name],
         )
     )
-    warps = int(ask("warps", "4"))
+    warps = int(ask("warps", "8" if rows >= 128 else "4"))
     body = tuple(line for line in text.splitlines() if line.strip())
     return GridKernel(name, tuple(names.values()), body, "", grid=images * heads * parts, width=warps)
 

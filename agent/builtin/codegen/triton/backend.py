@@ -11,8 +11,13 @@ from pathlib import Path
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, linked
 from kernelwright.agent.builtin.codegen.gpu import FILLING, SECTOR, GpuLanguage, GridKernel
 from kernelwright.agent.builtin.codegen.naming import unique
+from kernelwright.agent.builtin.codegen.products import products_of
 from kernelwright.agent.builtin.codegen.triton.attention import attention_kernel
 from kernelwright.agent.builtin.codegen.triton.emit import TritonEmitter, TritonKnobs
+from kernelwright.agent.builtin.codegen.triton.products import (
+    TritonProductEmitter,
+    product_knobs,
+)
 from kernelwright.agent.builtin.codegen.triton.tiles import (
     TILE,
     TritonFlatEmitter,
@@ -52,7 +57,10 @@ class Triton(GpuLanguage):
     name = "triton"
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse"})
-    defaults = {"attention": "fused", "layout": "contiguous", "split": "8"}  # noqa: RUF012 - nobody writes to it
+    prologues = True
+    # Nobody writes to these two.
+    defaults = {"attention": "fused", "layout": "contiguous", "split": "8", "products": "all"}  # noqa: RUF012
+    choices = {"products": ("all", "tiled", "library")}  # noqa: RUF012
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
 
@@ -69,16 +77,19 @@ class Triton(GpuLanguage):
         ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
+        if products_of(planned):
+            knobs = product_knobs(planned, program, ask, self.multiprocessors, self.shared_bytes)
+            return TritonProductEmitter(planned, program, knobs, pointers, self.reserved).kernel(name)
         emitter: type[TritonEmitter] = TritonRowEmitter if planned.region.space.reduced else TritonFlatEmitter
         if planned.mode == "tiles":
             emitter = TurnedEmitter
         if batch.beside:  # all of a launch have as many warps
             ask = partial(_but_warps, ask)
-        knobs = replace(_knobs(planned, emitter, ask), beside=batch.beside)
-        return emitter(planned, program, knobs, pointers, self.reserved).kernel(name)
+        of_rows = replace(_knobs(planned, emitter, ask), beside=batch.beside)
+        return emitter(planned, program, of_rows, pointers, self.reserved).kernel(name)
 
     def joins(self, planned: Plan) -> bool:
-        return not planned.totals  # which may take a second launch
+        return not (planned.totals or products_of(planned))  # which may take a second launch, or more shared memory
 
     def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
         taken, out = {"program", *self.reserved}, PythonLines()
@@ -100,11 +111,12 @@ class Triton(GpuLanguage):
     def attention(
         self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
     ) -> Kernel:
-        return attention_kernel(name, statement, program, pointers, ask)
+        return attention_kernel(name, statement, program, pointers, ask, self.multiprocessors)
 
-    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
-        warps = "" if width == 4 else f", num_warps={width}"
-        return f"{function}[({grid!r},)]({', '.join(arguments)}{warps})"
+    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str], stages: int = 0) -> str:
+        options = {"num_warps": width if width != 4 else 0, "num_stages": stages}
+        given = [*arguments, *(f"{name}={number}" for name, number in options.items() if number)]
+        return f"{function}[({grid!r},)]({', '.join(given)})"
 
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
         return {"helpers": linked(kernels, _functions().get)}

@@ -69,6 +69,7 @@ class TritonKnobs:
     rows: int  # worked on at once
     warps: int
     beside: bool = False  # launched together with other kernels, which have programs of their own
+    stages: int = 0  # of loops whose loads are under way at a time; 0: Triton's own number
 
     @property
     def program(self) -> str:
@@ -143,6 +144,7 @@ class TritonEmitter(ABC):
             self.loop_style,
             grid=programs,
             width=self.knobs.warps,
+            stages=self.knobs.stages,
             parts=joins,
             free=free,
         )

@@ -27,7 +27,8 @@ LOWEST = {"int64": str(-(2**63)), "int32": str(-(2**31)), "uint8": "0"}
 HIGHEST = {"int64": str(2**63 - 1), "int32": str(2**31 - 1), "uint8": "255"}
 
 _NAMES = (
-    "tl triton float range program row rows_in j columns_in i inside down along outer part block step start"
+    "tl triton float range min program row rows_in j columns_in i inside down along outer part block step "
+    "start column depth tile first top beside"
 )
 RESERVED = frozenset(keyword.kwlist) | frozenset(_NAMES.split())
 _SINGLE = 1 << 24  # integers below are floats as they are
