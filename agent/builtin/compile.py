@@ -30,8 +30,8 @@ from kernelwright.agent.builtin.passes.cse import cse
 from kernelwright.agent.builtin.passes.dead_code import dead_code
 from kernelwright.agent.builtin.passes.match_attention import with_fused_attention
 from kernelwright.agent.builtin.passes.permute_producers import permute_producers
-from kernelwright.agent.builtin.passes.repeated import repeated
 from kernelwright.agent.builtin.passes.prologues import prologues
+from kernelwright.agent.builtin.passes.repeated import repeated
 from kernelwright.agent.builtin.passes.reroll import reroll
 from kernelwright.agent.builtin.passes.short_rows import short_rows
 from kernelwright.agent.builtin.passes.split_reductions import split_reductions

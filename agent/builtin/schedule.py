@@ -15,7 +15,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
     "attention": ("own", "fused", "apart"),  # a kernel of our own, torch's call, or spelled out where it was
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
-    # own: with few vectors; tiled: of small matrices, too; all: and of large ones, where tensor cores multiply
+    # own: with few vectors; tiled: of small matrices, too; all: and of large ones, on tensor cores
     "products": ("own", "library", "tiled", "all"),
     "blocks": ("16", "4", "64", "off"),  # MiB of a product that is reduced away, at a time; off: the whole
     "topk": ("own", "library"),  # of few elements

@@ -1,4 +1,4 @@
-"""Products and attention of the builtin coder in Triton, built for a chip that is not here: SASS and predictions.
+"""Products and attention of the builtin coder in Triton, built for an absent chip: SASS and predictions.
 
     python -m benchmarks static-products [--chip sm_90]
 
@@ -6,13 +6,15 @@ Each case is rendered under each of its schedules and built, and its machine cod
 tensor cores by four warps together (HGMMA) and by one (HMMA), accesses of local memory, registers, shared
 memory. The floor is what the bytes or the FLOPs of the reference take, whichever is longer. Nothing is run.
 
-Machine: CPU with the `cuda` extra. Time: 10 minutes (estimate). Writes static/products_sm90.md, or that of
-another chip.
+Rows are kept in runs/bench-static-products; delete the folder to begin again. Machine: CPU with the `cuda`
+extra. Time: 10 minutes (estimate). Writes static/products_sm90.md, or that of another chip.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,6 +39,7 @@ from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical
 from kernelwright.kernelbench.records import Advice, Task
 from kernelwright.results.store.folder import write_atomically
 
+_ROWS = Path("runs") / "bench-static-products" / "rows.jsonl"
 _HEADER = (
     "case", "schedule", "predicted µs", "floor µs", "ratio", "longest kernel", "bound by", "blocks", "HGMMA",
     "HMMA", "local", "registers", "shared KiB", "occupancy",
@@ -74,7 +77,10 @@ def _random(*shape: int, dtype: str = "bfloat16") -> str:
 
 
 def _tokens(heads: int, tokens: int, size: int, dtype: str = "bfloat16", key_heads: int = 0) -> str:
-    query, key = _random(4, heads, tokens, size, dtype=dtype), _random(4, key_heads or heads, tokens, size, dtype=dtype)
+    query, key = (
+        _random(4, heads, tokens, size, dtype=dtype),
+        _random(4, key_heads or heads, tokens, size, dtype=dtype),
+    )
     return ", ".join([query, key, key])
 
 
@@ -147,32 +153,39 @@ def run(
     card = card_of(chip)
     if card is None or card.bytes_s is None:
         raise typer.BadParameter(f"of {chip} no bandwidth is stated: use sm_80, sm_90 or sm_100")
-    rows = []
-    with Referee.start(cache=cache_folder()) as evaluator:
-        for name, case in CASES.items():
-            if only in name:
-                for row in _rows(name, case, BuiltinCoder(partial(trace, evaluator.sessions.pool), "triton", chip), card):
-                    rows.append(row)
-                    log(" | ".join(row))
+    kept = map(json.loads, _ROWS.read_text().splitlines()) if _ROWS.exists() else []
+    rows = {tuple(row[:3]): list(row[1:]) for row in kept}
+    wanted = [(name, case, each) for name, case in CASES.items() for each in case.schedules if only in name]
+    _ROWS.parent.mkdir(parents=True, exist_ok=True)
+    with Referee.start(cache=cache_folder()) as evaluator, _ROWS.open("a") as file:
+        coder = BuiltinCoder(partial(trace, evaluator.sessions.pool), "triton", chip)
+        for name, case, schedule in wanted:
+            key = chip, name, _said(schedule)
+            if key not in rows:
+                rows[key] = [*key[1:], *_row(name, case, schedule, coder, card)]
+                file.write(json.dumps([chip, *rows[key]]) + "\n")
+                file.flush()
+            log(" | ".join(rows[key]))
     if not only:
-        write_atomically(STATIC / f"products_{chip.replace('_', '')}.md", "\n".join(_page(rows, card)))
+        page = _page([rows[chip, name, _said(schedule)] for name, _, schedule in wanted], card)
+        write_atomically(STATIC / f"products_{chip.replace('_', '')}.md", "\n".join(page))
 
 
-def _rows(name: str, case: Case, coder: BuiltinCoder, card: Card) -> Iterator[list[str]]:
+def _said(schedule: Mapping[str, str]) -> str:
+    return ", ".join(f"{knob}={value}" for knob, value in schedule.items()) or "default"
+
+
+def _row(
+    name: str, case: Case, schedule: Mapping[str, str], coder: BuiltinCoder, card: Card
+) -> Sequence[str]:
     task = Task(id=f"file:{name}", level=1, source=case.source)
-    for schedule in case.schedules:
-        said = ", ".join(f"{knob}={value}" for knob, value in schedule.items()) or "default"
-        advice = Advice(bottleneck="", method="", plan="", predicted_gain=1.0, schedule=dict(schedule))
-        try:
-            candidate = coder.propose(task, [], advice)
-        except TaskError as error:
-            yield [name, said, error.message, *["—"] * (len(_HEADER) - 3)]
-            continue
-        found = built_apart(candidate.source, task, card.chip)
-        if isinstance(found, str):
-            yield [name, said, found, *["—"] * (len(_HEADER) - 3)]
-        else:
-            yield [name, said, *_figures(found, card)]
+    advice = Advice(bottleneck="", method="", plan="", predicted_gain=1.0, schedule=dict(schedule))
+    try:
+        found = built_apart(coder.propose(task, [], advice).source, task, card.chip)
+    except TaskError as error:
+        found = error.message
+    rest = ["—"] * (len(_HEADER) - 3)
+    return [found, *rest] if isinstance(found, str) else _figures(found, card)
 
 
 def _figures(found: BuiltTask, card: Card) -> list[str]:
@@ -204,9 +217,12 @@ def _figures(found: BuiltTask, card: Card) -> list[str]:
 
 
 def _code(kernels: Sequence[Launched]) -> list[str]:
-    """Counts over all kernels: products by groups of warps and by warps, accesses of local memory."""
+    """Count, over all kernels, products by groups of warps and by warps, and accesses of local memory."""
     whole = [kernel.whole for kernel in kernels]
-    return [str(sum(counts)) for counts in zip(*((w.group_products, w.warp_products, w.spills) for w in whole), strict=True)]
+    return [
+        str(sum(counts))
+        for counts in zip(*((w.group_products, w.warp_products, w.spills) for w in whole), strict=True)
+    ]
 
 
 def _page(rows: Sequence[Sequence[str]], card: Card) -> list[str]:
@@ -214,13 +230,13 @@ def _page(rows: Sequence[Sequence[str]], card: Card) -> list[str]:
     return [
         f"# Products and attention in Triton, built for {card.chip}",
         "",
-        f"{made_by('static-products', machine)} Nothing here has run on a GPU: times are predicted by a "
-        f"model that was within a factor of {STATED_ERROR:g} for launches that stream ([how](cost_model.md)); "
-        "**of tensor cores it was never checked**. Figures of the machine code are exact.",
+        f"{made_by('static-products', machine)} Nothing here has run on a GPU. Figures of machine code are "
+        "exact; times are predicted by a model that was checked, to a factor of "
+        f"{STATED_ERROR:g}, for launches that stream ([how](cost_model.md)), **and never for tensor cores**.",
         "",
-        f"For {card.name}: {card.multiprocessors} SMs, {card.bytes_s or 0:.3g} bytes/s, bf16 "
-        f"{card.peaks['bf16'] / 1e12:g} TFLOP/s, of which products are given {TENSOR_SHARE:.0%}. The floor is "
-        "the bytes or the FLOPs alone; of causal attention, all of its FLOPs.",
+        f"For {card.name}: {card.multiprocessors} SMs, {(card.bytes_s or 0) / 1e12:g} TB/s, bf16 "
+        f"{card.peaks['bf16'] / 1e12:g} TFLOP/s, of which products are given {TENSOR_SHARE:.0%}. The floor "
+        "is the bytes or the FLOPs alone; of causal attention, all of its FLOPs.",
         "",
         *table(_HEADER, rows),
         "",

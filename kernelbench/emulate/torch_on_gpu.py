@@ -22,6 +22,7 @@ from kernelwright.kernelbench.emulate.findings import Unsupported
 
 DEFAULT_CHIP = "sm_90"
 _GPU, _CPU = torch.device("cuda", 0), torch.device("cpu")
+_MISSING = object()  # what torch for CPUs does not have
 _MAKERS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 
 
@@ -40,7 +41,7 @@ class TorchOnGpu(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         for owner, name, value in self._pretended:
-            self._replaced.append((owner, name, getattr(owner, name)))
+            self._replaced.append((owner, name, getattr(owner, name, _MISSING)))
             setattr(owner, name, value)
         super().__enter__()
         return self
@@ -48,7 +49,8 @@ class TorchOnGpu(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         while self._replaced:
-            setattr(*self._replaced.pop())
+            owner, name, value = self._replaced.pop()
+            delattr(owner, name) if value is _MISSING else setattr(owner, name, value)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -240,12 +242,13 @@ def _pretended(chip: str, mode: TorchFunctionMode) -> list[tuple[Any, str, Any]]
             },
         ),
     ]
-    return [
+    present = [
         (owner, name, value)
         for owner, values in wanted
         for name, value in values.items()
         if hasattr(owner, name)
     ]
+    return [*present, (torch._C, "_cuda_getCurrentRawStream", lambda _: 0)]
 
 
 def _giving(value: Any, *names: str) -> dict[str, Callable[..., Any]]:

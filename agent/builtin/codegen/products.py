@@ -1,4 +1,4 @@
-"""Products of two matrices, as the kernels that tile them see a region: what is multiplied, and along which axes.
+"""Products of two matrices, as kernels that tile them see a region: what is multiplied, along which axes.
 
 A linear layer with a bias and a ReLU, x of [512, 256] and w of [128, 256], is one region over 512 x 128 x
 256 elements, of which the last axis is reduced:

@@ -1,4 +1,4 @@
-"""Heads of keys and values that are repeated for several queries, recognised: attention reads them as they are.
+"""Heads of keys and values that are repeated for several queries: attention reads them as they are.
 
     key = key[:, :, None].expand(2, 8, 4, 512, 64).reshape(2, 32, 512, 64)
     key = key.repeat_interleave(4, dim=1)
@@ -16,7 +16,7 @@ _SAME = {"view", "_unsafe_view", "reshape", "clone", "alias", "flatten", "contig
 
 
 def heads_before_repeats(name: str, nodes: Mapping[str, Node], metas: Mapping[str, Meta]) -> str | None:
-    """Return the value of which a value of [images, heads, rows, columns] repeats each head; None if it does not."""
+    """Return what a value of [images, heads, rows, columns] repeats each head of; None if it is no such."""
     images, heads, rows, columns = metas[name].shape
     node = nodes.get(name)
     while node is not None and node.operator in _SAME and node.meta.numel == metas[name].numel:

@@ -23,8 +23,8 @@ _ABSORBS = 1e30  # what is added to scores, negative, hides a key from this size
 # Cheap operators without effects.
 _EVALUATED = frozenset(
     "arange full ones zeros full_like ones_like zeros_like scalar_tensor tril triu le lt ge gt eq ne where "
-    "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor masked_fill "
-    "add sub mul neg abs floor_divide unsqueeze squeeze expand view reshape unflatten flatten slice select "
+    "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor "
+    "masked_fill add sub mul neg abs unsqueeze squeeze expand view reshape unflatten flatten slice select "
     "transpose permute t _to_copy to alias clone detach lift_fresh_copy amax amin rsub".split()
 )
 
@@ -45,7 +45,7 @@ class ConstantMasks:
         self._values: dict[str, torch.Tensor | None] = {}
 
     def band(self, name: str) -> Band | None:
-        """Return the band that a mask leaves; None if it is another, or depends on what the graph is given."""
+        """Return the band that a mask leaves; None if it is another, or depends on the graph's inputs."""
         mask = self._value(name)
         if mask is None or mask.dim() < 2:
             return None

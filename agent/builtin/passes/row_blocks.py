@@ -19,7 +19,7 @@ none, and where an operator mixes rows otherwise than by a sum, there are no blo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from kernelwright.agent.builtin.ir.graph import ROW_BLOCKS, Arg, Graph, Input, Meta, Node, Ref
@@ -54,8 +54,12 @@ class RowBlocks:
     step: int
 
 
-def with_row_blocks(graph: Graph, bytes_of_block: int) -> RowBlocks | None:
-    """Return the graph with its largest product in blocks of about so many bytes; None where it has none."""
+def with_row_blocks(graph: Graph, bytes_of_block: int, in_tiles: Set[str] = frozenset()) -> RowBlocks | None:
+    """Return the graph with its largest product in blocks of about so many bytes; None where it has none.
+
+    `in_tiles`: dtypes of which kernels compute products with what follows, element by element: of these only
+    what is reduced again is worth blocks.
+    """
     wide = [node for node in graph.nodes if node.op in _PRODUCTS and _is_wide(node)]
     if graph.parts or graph.left or graph.mutations or not wide:
         return None
@@ -67,7 +71,7 @@ def with_row_blocks(graph: Graph, bytes_of_block: int) -> RowBlocks | None:
     if not is_free(rows) and rows < _LEAST_BLOCKS * step:
         return None
     try:
-        return _Division(graph, first, step).divided()
+        return _Division(graph, first, step, first.meta.dtype in in_tiles).divided()
     except _Mixed:
         return None
 
@@ -84,6 +88,7 @@ class _Division:
     graph: Graph
     first: Node
     step: int
+    in_tiles: bool
     axes: dict[str, int | None] = field(default_factory=dict)  # of rows; None: it has none
     large: set[str] = field(default_factory=set)  # what is computed from the product, row by row
     sums: set[str] = field(default_factory=set)  # what is summed over its rows
@@ -98,6 +103,8 @@ class _Division:
         self.follow()
         block = self.of_block()
         inside = {node.name for node in block}
+        if self.in_tiles and not self.sums and not any(map(self.reduces, block)):
+            raise _Mixed
         read = dict.fromkeys(name for node in block for name in node.inputs if name not in inside)
         if any(self.axes.get(name) not in (0, None) or name in self.after for name in read):
             raise _Mixed
@@ -111,6 +118,10 @@ class _Division:
         whole = [name for name in read if self.axes[name] is None]
         around = self.around(block, by_rows, whole, results, kinds)
         return RowBlocks(around, self.block(block, by_rows, whole, results, kinds), self.step)
+
+    def reduces(self, node: Node) -> bool:
+        """Return True if a node takes elements of the product together."""
+        return node.op in _REDUCTIONS or (node.op in _PRODUCTS and bool(self.large.intersection(node.inputs)))
 
     def is_result(self, name: str, inside: set[str]) -> bool:
         """Return True for what is read outside a block, but for what is computed there again."""

@@ -16,6 +16,7 @@ from kernelwright.agent.builtin.compile import (
     with_layout,
 )
 from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.text import HALVES
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.passes.row_blocks import NAME, RowBlocks, with_row_blocks
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, Schedule
@@ -42,7 +43,8 @@ def compiled(
     """
     whole = graph.graph if isinstance(graph, FreeGraph) else graph
     chosen = schedule.value(_KNOB)
-    divided = with_row_blocks(whole, int(chosen) * _MIB) if chosen != "off" else None
+    in_tiles = HALVES if schedule.value("products") == "all" else set()
+    divided = with_row_blocks(whole, int(chosen) * _MIB, in_tiles) if chosen != "off" else None
     if divided is not None:
         try:
             return _in_blocks(divided, graph, source, schedule, language, watch)
@@ -52,7 +54,7 @@ def compiled(
         found = compile_free(graph, source, schedule, language, watch)
     else:
         found = compile_graph(graph, source, schedule, language, watch)
-    if with_row_blocks(whole, _LEAST_MIB * _MIB) is None:
+    if with_row_blocks(whole, _LEAST_MIB * _MIB, in_tiles) is None:
         return found
     return replace(found, schedule=found.schedule.changed({_KNOB: chosen}))
 

@@ -92,3 +92,91 @@ PROJECTED = source(
     "torch.randn(2, 90, 64)",
     init="self.qkv = nn.Linear(64, 192); self.out = nn.Linear(64, 64)",
 )
+
+_SAME = vectors(2, 3, 70, 16, count=3)
+_PLACES = "i = torch.arange(70)\n        m = "
+
+
+def _spelled(mask: str, scores: str) -> str:
+    return source(f"m = {mask}\n        return torch.softmax({scores}, -1) @ z", _SAME, arguments="x, y, z")
+
+
+# Masks that are made of constants: those of which all keys up to the query are left, and windows of these.
+CAUSAL = {
+    "a triangle of ones": source(
+        f"m = torch.ones(70, 70, dtype=torch.bool).tril()\n        return {CALL}(x, y, z, attn_mask=m)",
+        _SAME,
+        arguments="x, y, z",
+    ),
+    "the smallest number, by places": source(
+        f"{_PLACES}torch.where(i[:, None] >= i, 0.0, torch.finfo(torch.float32).min)[None, None]\n"
+        f"        return {CALL}(x, y, z, attn_mask=m.expand(2, 1, 70, 70))",
+        _SAME,
+        arguments="x, y, z",
+    ),
+    "infinity that is added": _spelled("torch.full((70, 70), float('-inf')).triu(1)", "x @ y.mT * 0.25 + m"),
+    "infinity that is filled in": _spelled(
+        "torch.tril(torch.ones(70, 70)) == 0", "(x @ y.mT * 0.25).masked_fill(m, float('-inf'))"
+    ),
+}
+WINDOWS = {
+    "a window": source(
+        f"{_PLACES}(i[:, None] >= i) & (i[:, None] - i < 20)\n        return {CALL}(x, y, z, attn_mask=m)",
+        _SAME,
+        arguments="x, y, z",
+    ),
+    "a window of one": source(
+        f"{_PLACES}i[:, None] == i\n        return {CALL}(x, y, z, attn_mask=m)", _SAME, arguments="x, y, z"
+    ),
+    "a window, more keys than queries": source(
+        "i = torch.arange(150)\n        j = torch.arange(300)\n"
+        "        m = (i[:, None] >= j) & (i[:, None] - j < 33)\n"
+        f"        return {CALL}(x, y, z, attn_mask=m)",
+        f"{vectors(1, 2, 150, 32)}, {vectors(1, 2, 300, 32, count=2)}",
+        arguments="x, y, z",
+    ),
+}
+OTHER_MASKS = {
+    "keys from the query on": source(
+        f"{_PLACES}i[:, None] <= i\n        return {CALL}(x, y, z, attn_mask=m)", _SAME, arguments="x, y, z"
+    ),
+    "holes in a triangle": source(
+        f"{_PLACES}(i[:, None] >= i) & (i != 7)\n        m = m | (i[:, None] == i)\n"
+        f"        return {CALL}(x, y, z, attn_mask=m)",
+        _SAME,
+        arguments="x, y, z",
+    ),
+    "a buffer, which may be loaded": source(
+        f"return {CALL}(x, y, z, attn_mask=self.m)",
+        _SAME,
+        init="self.register_buffer('m', torch.ones(70, 70, dtype=torch.bool).tril())",
+        arguments="x, y, z",
+    ),
+    "a window that leaves some queries nothing": source(
+        "i = torch.arange(70)\n        j = torch.arange(20)\n"
+        "        m = (i[:, None] >= j) & (i[:, None] - j < 30)\n"
+        f"        return {CALL}(x, y, z, attn_mask=m)",
+        f"{vectors(2, 3, 70, 16)}, {vectors(2, 3, 20, 16, count=2)}",
+        arguments="x, y, z",
+    ),
+}
+_GROUPED = f"{vectors(2, 6, 40, 16)}, {vectors(2, 2, 40, 16, count=2)}"
+_EXPANDED = "[:, :, None, :, :].expand(2, 2, 3, 40, 16).reshape(2, 6, 40, 16)"
+# Heads that are repeated for several queries.
+GROUPED = {
+    "interleaved": source(
+        "k, v = (t.repeat_interleave(3, dim=1) for t in (y, z))\n"
+        f"        return {CALL}(x, k, v, is_causal=True)",
+        _GROUPED,
+        arguments="x, y, z",
+    ),
+    "expanded parts of a projection": source(
+        "q, k, v = self.qkv(x).view(2, 40, 10, 16).transpose(1, 2).split([6, 2, 2], 1)\n"
+        f"        return {CALL}(q, k{_EXPANDED}, v{_EXPANDED}).transpose(1, 2)",
+        vectors(2, 40, 64),
+        init="self.qkv = nn.Linear(64, 160)",
+    ),
+}
+IN_ANOTHER_ORDER = source(
+    f"return {CALL}(x, y.repeat(1, 3, 1, 1), z.repeat(1, 3, 1, 1))", _GROUPED, arguments="x, y, z"
+)

@@ -89,7 +89,9 @@ class Triton(GpuLanguage):
         return emitter(planned, program, of_rows, pointers, self.reserved).kernel(name)
 
     def joins(self, planned: Plan) -> bool:
-        return not (planned.totals or products_of(planned))  # which may take a second launch, or more shared memory
+        return not (
+            planned.totals or products_of(planned)
+        )  # which may take a second launch, or more shared memory
 
     def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
         taken, out = {"program", *self.reserved}, PythonLines()

@@ -24,6 +24,7 @@ from kernelwright.agent.builtin.codegen.triton.emit import (
     masked,
 )
 from kernelwright.agent.builtin.codegen.triton.types import power_of_two
+from kernelwright.agent.builtin.ir.ops import POINTWISE
 from kernelwright.agent.builtin.ir.program import Compute, Program, Reduce
 from kernelwright.agent.builtin.ir.text import HALVES, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
@@ -36,11 +37,12 @@ _STEP, _STEP_OF_FLOAT = 64, 32  # of the depth at a time: 128 bytes, of which te
 _LEAST, _LARGEST = 16, 256  # rows and columns of a tile; the least is what `tl.dot` takes
 _STAGES = 3  # of the loop, whose loads are under way at a time
 _GROUP = 8  # rows of tiles
+_LIGHT = 3  # additions for each result, that the largest tile leaves registers for: a bias and a ReLU
 
 
 @dataclass(frozen=True)
 class ProductKnobs(TritonKnobs):
-    """Knobs of a product: a tile has `rows` rows and `block` columns, and goes through the depth by `step`."""
+    """Knobs of a product: a tile has `rows` rows, `block` columns, and goes through the depth by `step`."""
 
     step: int = _STEP
     group: int = 1
@@ -48,9 +50,10 @@ class ProductKnobs(TritonKnobs):
 
 
 def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, shared: int) -> ProductKnobs:
-    """Choose a tile: the largest one of which there is one for each of `cores` multiprocessors.
+    """Choose a tile: the largest one of which three quarters of the `cores` multiprocessors have one.
 
-    `shared`: bytes of shared memory that a program may have.
+    It is a smaller one where there are several sums, where what is multiplied is computed, and so goes to
+    tensor cores by way of registers, and where much follows. `shared`: bytes that a program may have.
     """
     products = products_of(planned)
     product = products[0]
@@ -60,12 +63,19 @@ def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, 
     half = all(dot_type(each, program) in HALVES for each in products)
     precision = "" if half else ask("precision", "ieee")
     most_rows, most_columns = _most(rows), _most(columns)
-    tall, wide, warps = _LEAST, _LEAST, 4
     tiles = _TILES if half else _TILES_OF_FLOAT
-    for tall, wide, warps in tiles[min(len(products), len(tiles)) - 1 :]:  # each has sums of its own
-        tall, wide = min(tall, most_rows), min(wide, most_columns)
-        if images * -(-rows // tall) * -(-columns // wide) >= cores:
-            break
+    smaller = len(products) - 1 + any(each.prologue for each in products) + _is_heavy(planned, product)
+    tiles = tiles[min(smaller, len(tiles) - 1) :]
+    tall, wide, warps = next(
+        (
+            tile
+            for tile in tiles
+            if 4 * images * -(-rows // min(tile[0], most_rows)) * -(-columns // min(tile[1], most_columns))
+            >= 3 * cores
+        ),
+        tiles[-1],
+    )
+    tall, wide = min(tall, most_rows), min(wide, most_columns)
     tall = min(int(ask("tile", str(tall), most_rows)), most_rows)
     wide = min(int(ask("across", str(wide), most_columns)), most_columns)
     step = min(_STEP if half else _STEP_OF_FLOAT, _most(depth))
@@ -75,9 +85,16 @@ def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, 
     down = _GROUP if is_free(rows) else -(-rows // tall)
     group = min(int(ask("group", str(min(_GROUP, power_of_two(down))), down)), power_of_two(down))
     warps = int(ask("warps", str(warps)))
-    return ProductKnobs(
-        wide, tall, warps, stages=max(stages, 1), step=step, group=group, precision=precision
-    )
+    return ProductKnobs(wide, tall, warps, stages=max(stages, 1), step=step, group=group, precision=precision)
+
+
+def _is_heavy(planned: Plan, product: Product) -> bool:
+    """Return True if what follows a product needs registers beside the tile's sums."""
+    rows = [s for s in planned.region.statements if planned.level(s.name) == "row"]
+    cost = sum(POINTWISE[s.op].cost for s in rows if isinstance(s, Compute) and s.op != "convert")
+    read = [a for (_, level), a in planned.accesses.items() if level == "row"]
+    both = [a for a in read if all(any(a.strides[n] for n in axes) for axes in (product.down, product.along))]
+    return cost > _LIGHT or bool(both)
 
 
 def _most(size: int) -> int:
@@ -143,7 +160,9 @@ class TritonProductEmitter(TritonEmitter):
     @property
     def loop_style(self) -> str:
         knobs = self.product_knobs
-        return f"a program for each {knobs.rows} by {knobs.block} of the product, by {knobs.step} of the depth"
+        return (
+            f"a program for each {knobs.rows} by {knobs.block} of the product, by {knobs.step} of the depth"
+        )
 
     @property
     def tile(self) -> str:
@@ -275,7 +294,9 @@ class TritonProductEmitter(TritonEmitter):
         deep = digits(plan, access, product.depth, self.depth_text) if inside else ""
         where = total([outer, down, along, deep, *self.moved(access)])
         present = self.present()
-        masks = [name for name, varies in (("rows_in", down), ("columns_in", along)) if varies and name in present]
+        masks = [
+            name for name, varies in (("rows_in", down), ("columns_in", along)) if varies and name in present
+        ]
         if deep and self.depth_mask:
             masks.append(self.depth_mask)
         return where, tuple(masks), "tile" if down or along or deep else "scalar"
