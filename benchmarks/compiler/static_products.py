@@ -84,6 +84,7 @@ def _tokens(heads: int, tokens: int, size: int, dtype: str = "bfloat16", key_hea
     return ", ".join([query, key, key])
 
 
+_ALL, _LEFT = {"products": "all"}, {"products": "library"}
 _OWN = {"attention": "own"}
 _WINDOW = (
     "i = torch.arange(4096)\n        m = (i[:, None] >= i) & (i[:, None] - i < 512)\n"
@@ -92,38 +93,41 @@ _WINDOW = (
 CASES = {
     "matmul, bf16, 4096 cubed": Case(
         "return a @ b", f"{_random(4096, 4096)}, {_random(4096, 4096)}", "a, b",
-        schedules=[{}, {"k0.across": "128"}, {"k0.stages": "4"}],
+        schedules=[_ALL, _LEFT, {**_ALL, "k0.across": "128"}, {**_ALL, "k0.stages": "4"}],
     ),
     "linear + gelu, bf16, 8192 x 4096 to 14336": Case(
-        "return F.gelu(self.up(x))", _random(8192, 4096), init=_linear("up", 4096, 14336)
+        "return F.gelu(self.up(x))", _random(8192, 4096), init=_linear("up", 4096, 14336),
+        schedules=[_ALL, _LEFT, {**_ALL, "k0.across": "256", "k0.warps": "16"}],
     ),
     "swiglu, bf16, 4096 x 4096 to 11008": Case(
         "return F.silu(self.gate(x)) * self.up(x)",
         _random(4096, 4096),
         init=f"{_linear('gate', 4096, 11008, False)}; {_linear('up', 4096, 11008, False)}",
+        schedules=[_ALL, _LEFT],
     ),
     "relu(x) @ w + residual, bf16, 4096 cubed": Case(
         "return self.down(F.relu(x)) + r", f"{_random(4096, 4096)}, {_random(4096, 4096)}", "x, r",
         init=_linear("down", 4096, 4096),
-        schedules=[{}, {"fuse": "apart"}],
+        schedules=[_ALL, _LEFT, {**_ALL, "fuse": "apart"}],
     ),
     "int8 weights, bf16, 512 x 4096 to 4096": Case(
         "return F.linear(x, self.w.to(torch.bfloat16) * self.scale)",
         _random(512, 4096),
         init="self.register_buffer('w', torch.randint(-127, 127, (4096, 4096), dtype=torch.int8)); "
         "self.register_buffer('scale', torch.rand(4096, 1).to(torch.bfloat16))",
-        schedules=[{}, {"fuse": "apart"}],
+        schedules=[_ALL, _LEFT, {**_ALL, "fuse": "apart"}],
     ),
     "few tokens, bf16, 64 x 8192 to 1024": Case(
         "return F.relu(self.down(x))", _random(64, 8192), init=_linear("down", 8192, 1024),
-        schedules=[{}, {"split": "off"}],
+        schedules=[_ALL, _LEFT, {**_ALL, "split": "off"}],
     ),
     "batches, bf16, 64 of 512 x 512 x 256": Case(
-        "return torch.bmm(a, b) * 0.5", f"{_random(64, 512, 256)}, {_random(64, 256, 512)}", "a, b"
+        "return torch.bmm(a, b) * 0.5", f"{_random(64, 512, 256)}, {_random(64, 256, 512)}", "a, b",
+        schedules=[_ALL, _LEFT],
     ),
     "linear + relu, fp32, 512 cubed": Case(
         "return F.relu(self.up(x))", _random(512, 512, dtype="float32"), init="self.up = nn.Linear(512, 512)",
-        schedules=[{}, {"k0.precision": "tf32x3"}],
+        schedules=[{}, _LEFT, {"k0.precision": "tf32x3"}],
     ),
     "causal attention, bf16, 16 heads of 128, 4096 tokens": Case(
         f"return {_CALL}(q, k, v, is_causal=True)", _tokens(16, 4096, 128), "q, k, v",

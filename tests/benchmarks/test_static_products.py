@@ -23,7 +23,9 @@ ATTENTION = Case("return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
-@pytest.mark.parametrize(("case", "schedule"), [(LINEAR, {}), (ATTENTION, {"attention": "own"})])
+@pytest.mark.parametrize(
+    ("case", "schedule"), [(LINEAR, {"products": "all"}), (ATTENTION, {"attention": "own"})]
+)
 def test_16_bits_are_multiplied_on_tensor_cores(case: Case, schedule: dict[str, str], chip: str) -> None:
     built = built_apart(propose(case.source, "triton", **schedule).source, task(case.source), chip)
     assert isinstance(built, BuiltTask), built

@@ -1,6 +1,6 @@
 """A launch as its PTX tells it: what a warp does, how long it takes alone, and what memory it asks for.
 
-Three blocks of the grid are sampled, with a warp in the middle of each. Its lanes 0, 1, 2, 4, 8 and 16 give
+Four blocks of the grid are sampled, with a warp in the middle of each. Its lanes 0, 1, 2, 4, 8 and 16 give
 the addresses of all 32, since an address depends on the bits of the lane one by one. What a small cache of
 sectors does not hold goes to the L2 cache.
 """
@@ -16,6 +16,9 @@ from kernelwright.kernelbench.chips.ptx.walking import MASKED, Geometry, ThreadP
 from kernelwright.kernelbench.errors import Unavailable
 
 _WARP, _SECTOR = 32, 32
+# Blocks that are sampled, of a grid in so many parts: in pairs about its middle, so that work that grows with
+# a block's number modulo another number, as under a causal mask in each head, is sampled with its mean.
+_PARTS, _SAMPLED = 11, (2, 4, 7, 9)
 _SOME_STEPS = 3000  # of basic blocks, in which accesses of all lanes are compared
 _SOME_ACCESSES = 6000
 _L1_SECTORS = 128  # that a warp has of the L1 cache: 256 KiB for 64 warps
@@ -117,7 +120,7 @@ def _places(grid: Sequence[int], block: tuple[int, int, int]) -> list[list[Geome
     """Lanes of a middle warp in some blocks of the grid."""
     x, y, z = grid
     blocks = x * y * z
-    chosen = sorted({blocks * part // 8 for part in (1, 4, 7)})
+    chosen = sorted({blocks * part // _PARTS for part in _SAMPLED})
     threads = _product(block)
     warp = -(-threads // _WARP) // 2
     lanes = [lane for lane in (0, 1, 2, 4, 8, 16) if warp * _WARP + lane < threads]

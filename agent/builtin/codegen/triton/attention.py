@@ -21,7 +21,7 @@ from kernelwright.kernelbench.free_sizes.size import is_free
 
 _LEAST = 16  # rows and columns of what `tl.dot` takes
 _QUERY_BYTES = 1 << 15  # of a program's queries
-_QUERY_BYTES_OF_FLOAT = 1 << 14  # the same, where registers multiply them
+_BYTES_OF_FLOAT = 1 << 13  # of either, where registers multiply them
 _BLOCK_BYTES = 1 << 14  # of a block of keys; several of them, and of values, are on their way at a time
 _LOG2_E = math.log2(math.e)
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -46,12 +46,12 @@ def attention_kernel(
     precision = "" if half else ask("precision", "ieee")
     rows = columns = _LEAST
     if queries > _LEAST:
-        most = max((_QUERY_BYTES if half else _QUERY_BYTES_OF_FLOAT) // vector_bytes, _LEAST)
+        most = max((_QUERY_BYTES if half else _BYTES_OF_FLOAT) // vector_bytes, _LEAST)
         most = max(min(most, _side(queries)), _LEAST)
         usual = 128 if half and images * heads * -(-queries // 128) >= cores else 64
         rows = max(min(int(ask("rows", str(min(usual, most)), most)), most), _LEAST)
     if keys > _LEAST:
-        most = max(_BLOCK_BYTES // vector_bytes, _LEAST)
+        most = max((_BLOCK_BYTES if half else _BYTES_OF_FLOAT) // vector_bytes, _LEAST)
         columns = min(most, _side(keys))
         if columns > 64:
             columns = min(int(ask("block", "64", columns)), columns)

@@ -59,8 +59,8 @@ class Triton(GpuLanguage):
     graph_knobs = frozenset({"fuse"})
     prologues = True
     # Nobody writes to these two.
-    defaults = {"attention": "fused", "layout": "contiguous", "split": "8", "products": "all"}  # noqa: RUF012
-    choices = {"products": ("all", "tiled", "library")}  # noqa: RUF012
+    defaults = {"attention": "fused", "layout": "contiguous", "split": "8", "products": "tiled"}  # noqa: RUF012
+    choices = {"products": ("tiled", "all", "library")}  # noqa: RUF012
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
 
