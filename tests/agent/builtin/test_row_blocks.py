@@ -19,7 +19,7 @@ from kernelwright.kernelbench.sources import task_of_text
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks, training_tasks
 from kernelwright.results.dropin.runtime.accuracy import first_excess
 from tests.helpers.builtin.free import Tracer, free_graph, free_source, hold
-from tests.helpers.builtin.proving import coder, load, prove, ruff, source, task
+from tests.helpers.builtin.proving import coder, load, propose, prove, ruff, source, task
 
 pytestmark = pytest.mark.builds
 
@@ -191,3 +191,15 @@ def test_memory_is_that_of_a_block(trains: bool, tmp_path: Path) -> None:
     logits, block, weight = 2048 * WORDS * 4, 128 * WORDS * 4, WORDS * 24 * 4
     assert peak(reference.Model(), inputs) >= 2 * logits
     assert peak(new.ModelNew(), inputs) <= 2 * block + 2 * weight + (1 << 20)
+
+
+@pytest.mark.parametrize(("products", "in_blocks"), [("tiled", True), ("all", False)])
+def test_what_only_follows_a_product_in_tiles_needs_no_blocks(products: str, in_blocks: bool) -> None:
+    text = source(
+        "return F.gelu(self.up(x))",
+        "torch.randn(2048, 64, dtype=torch.bfloat16)",
+        "self.up = nn.Linear(64, 8192).to(torch.bfloat16)",
+    )
+    candidate = propose(text, "triton", products=products, blocks="4")
+    assert ("def block_of_rows" in candidate.source) == in_blocks
+    assert ("tl.dot(" in candidate.source) == (products == "all")

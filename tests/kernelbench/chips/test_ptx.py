@@ -4,7 +4,7 @@ import pytest
 
 from kernelwright.kernelbench.chips.ptx.parsing import kernels
 from kernelwright.kernelbench.chips.ptx.pricing import Clock, Latencies
-from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments, LaunchTrace, trace
+from kernelwright.kernelbench.chips.ptx.tracing import LaunchArguments, LaunchTrace, _places, trace
 from kernelwright.kernelbench.chips.ptx.walking import Geometry, Walker
 from kernelwright.kernelbench.errors import Unavailable
 
@@ -239,3 +239,12 @@ def test_integers_are_computed_as_the_hardware_does(instruction: str, value: int
         Geometry((0, 0, 0), (0, 0, 0), (32, 1, 1), (1, 1, 1))
     )
     assert way.accesses[0][1] == value
+
+
+@pytest.mark.parametrize("period", [16, 40, 64])
+def test_sampled_blocks_have_the_work_of_the_mean(period: int) -> None:
+    """Under a causal mask a block's work grows with its number among those of its head."""
+    blocks = 64 * period
+    numbers = [lanes[0].block[0] for lanes in _places((blocks, 1, 1), (32, 1, 1))]
+    mean = sum(number % period for number in numbers) / len(numbers)
+    assert len(numbers) == 4 and abs(mean / period - 0.5) < 0.1

@@ -138,3 +138,10 @@ def test_memory_of_kernels_that_do_not_run_is_zeros() -> None:
 def test_a_chip_whose_limits_are_not_known() -> None:
     with pytest.raises(ValueError, match="unknown chip sm_1"):
         TorchOnGpu("sm_1")
+
+
+def test_there_is_a_stream_even_where_torch_is_built_for_cpus() -> None:
+    has = hasattr(torch._C, "_cuda_getCurrentRawStream")
+    with TorchOnGpu():
+        assert torch._C._cuda_getCurrentRawStream(0) == 0
+    assert hasattr(torch._C, "_cuda_getCurrentRawStream") == has

@@ -9,7 +9,7 @@ columns from the L2 cache (Tillet, triton-lang.org, "Matrix Multiplication").
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,7 +63,7 @@ def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, 
     half = all(dot_type(each, program) in HALVES for each in products)
     precision = "" if half else ask("precision", "ieee")
     most_rows, most_columns = _most(rows), _most(columns)
-    tiles = _TILES if half else _TILES_OF_FLOAT
+    tiles: Sequence[tuple[int, int, int]] = _TILES if half else _TILES_OF_FLOAT
     smaller = len(products) - 1 + any(each.prologue for each in products) + _is_heavy(planned, product)
     tiles = tiles[min(smaller, len(tiles) - 1) :]
     tall, wide, warps = next(
