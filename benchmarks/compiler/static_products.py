@@ -201,15 +201,15 @@ def _figures(found: BuiltTask, card: Card) -> list[str]:
         for precision, flops in found.flops.items()
     ]
     floor_us = max(memory_us, sum(floors))
-    if call.left or not call.launches:
-        why = call.left[0] if call.left else "left to torch"
-        return [why, f"{floor_us:.0f}", *["—"] * (len(_HEADER) - 4)]
+    if call.left:
+        return [call.left[0], f"{floor_us:.0f}", *["—"] * (len(_HEADER) - 4)]
+    times = f"{call.time_us:.0f}", f"{floor_us:.0f}", f"{call.time_us / floor_us:.2f}"
+    if not call.launches:
+        return [*times, "torch's", *["—"] * (len(_HEADER) - 6)]
     longest, predicted = max(call.launches, key=lambda each: each[0].launches * each[1].time_us)
     x, y, z = longest.grid
     return [
-        f"{call.time_us:.0f}",
-        f"{floor_us:.0f}",
-        f"{call.time_us / floor_us:.2f}",
+        *times,
         f"`{longest.name}`",
         predicted.bound,
         str(x * y * z),

@@ -149,7 +149,8 @@ class _Memory:
             moved = use.loaded + use.stored
             once = moved / use.again
             if use.size and once > use.size:  # blocks load what others have loaded
-                once = use.size if use.size <= cache else min(once, use.size * waves)
+                fits = use.size <= cache
+                once = use.size if fits else max(use.size, min(once * use.apart, use.size * waves))
             dram += once if in_cache or (use.size and use.size <= cache) else min(moved, once * use.again)
         loaded, stored = (
             (sum(way) for way in zip(*((u.loaded, u.stored) for u in trace.memory), strict=True))
@@ -170,7 +171,7 @@ def _found_in_l1(use: MemoryUse, card: Card) -> float:
 
 def _once(use: MemoryUse, waves: float) -> float:
     """Bytes of a tensor that one round of blocks touches."""
-    touched = (use.loaded + use.stored) / use.again / waves
+    touched = (use.loaded * use.apart + use.stored) / use.again / waves
     return min(touched, use.size) if use.size else touched
 
 

@@ -25,17 +25,23 @@ _L1_SECTORS = 128  # that a warp has of the L1 cache: 256 KiB for 64 warps
 _SCATTERED = 32.0  # sectors of a request whose addresses depend on data
 IN_L1 = 1 << 16  # bytes of a tensor, up to which all blocks of a multiprocessor find it in their L1 cache
 _COMMON, _OFTEN = 1 << 24, 4.0  # bytes, and times that a tensor is asked for, from which L2 caches hold it
+_NEIGHBOURS, _FIRST_STEPS = 128, 40  # blocks whose first loads are compared, and basic blocks of their ways
 _HIT = 0.3  # sectors of a request, below which most of its loads hit the L1 cache
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Use of a tensor by a launch. `size`: bytes, 0 if unknown; `again`: a thread's accesses by address."""
+    """Use of a tensor by a launch. `size`: bytes, 0 if unknown; `again`: a thread's accesses by address.
+
+    `apart`: share of neighbouring blocks that begin to load it at another place than all before them: of 128
+    tiles of a product, 8 by 16, 8 begin with other rows, and `apart` is 1/16 of what they are read from.
+    """
 
     size: int
     loaded: float  # bytes in whole sectors, of the whole grid
     stored: float
     again: float
+    apart: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def trace(
         stored_bytes=mean(s.stored for s in samples),
         units={name: total / count for name, total in units.items()},
         flops={name: total / count for name, total in flops.items()},
-        memory=tuple(_merged([s.memory for s in samples], arguments, warps)),
+        memory=tuple(_merged([s.memory for s in samples], arguments, warps, _apart(walker, grid, arguments))),
         by_data=mean(s.by_data for s in samples),
     )
 
@@ -132,6 +138,25 @@ def _places(grid: Sequence[int], block: tuple[int, int, int]) -> list[list[Geome
         return Geometry(within, where, block, (x, y, z))
 
     return [[at(number, lane) for lane in lanes] for number in chosen]
+
+
+def _apart(walker: Walker, grid: Sequence[int], arguments: LaunchArguments) -> dict[int, float]:
+    """Return `MemoryUse.apart` of each tensor that is loaded, of blocks in the middle of the grid."""
+    x, y, z = grid
+    count = min(x * y * z, _NEIGHBOURS)
+    first = (x * y * z - count) // 2
+    tensors, code = _Tensors(arguments.tensors), numbered(walker.kernel.blocks)
+    begins: defaultdict[int, set[int]] = defaultdict(set)
+    for number in range(first, first + count):
+        where = (number % x, number // x % y, number // (x * y))
+        way = walker.walk(Geometry((0, 0, 0), where, arguments.block, (x, y, z)), _FIRST_STEPS, stop=True)
+        found: dict[int, int] = {}
+        for at, address in _executed(way).accesses:
+            if address is not None and code[at].name not in ("st", "red"):
+                found.setdefault(tensors.of(address), address)
+        for place, address in found.items():
+            begins[place].add(address)
+    return {place: len(addresses) / count for place, addresses in begins.items()}
 
 
 @dataclass
@@ -319,7 +344,10 @@ class _Cache:
 
 
 def _merged(
-    samples: Sequence[Mapping[int, _Use]], arguments: LaunchArguments, warps: int
+    samples: Sequence[Mapping[int, _Use]],
+    arguments: LaunchArguments,
+    warps: int,
+    apart: Mapping[int, float],
 ) -> Iterator[MemoryUse]:
     tensors = _Tensors(arguments.tensors)
     for place in sorted({place for sample in samples for place in sample}):
@@ -331,4 +359,5 @@ def _merged(
             loaded=sum(use.loaded for use in of) * scale,
             stored=sum(use.stored for use in of) * scale,
             again=sum(use.accesses for use in of) / places if places else 1.0,
+            apart=apart.get(place, 1.0),
         )

@@ -64,7 +64,8 @@ def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, 
     precision = "" if half else ask("precision", "ieee")
     most_rows, most_columns = _most(rows), _most(columns)
     tiles: Sequence[tuple[int, int, int]] = _TILES if half else _TILES_OF_FLOAT
-    smaller = len(products) - 1 + any(each.prologue for each in products) + _is_heavy(planned, product)
+    in_registers = any(each.prologue for each in products) or _is_heavy(planned, product)
+    smaller = max(len(products) - 1, int(in_registers))
     tiles = tiles[min(smaller, len(tiles) - 1) :]
     tall, wide, warps = next(
         (
