@@ -248,3 +248,19 @@ def test_sampled_blocks_have_the_work_of_the_mean(period: int) -> None:
     numbers = [lanes[0].block[0] for lanes in _places((blocks, 1, 1), (32, 1, 1))]
     mean = sum(number % period for number in numbers) / len(numbers)
     assert len(numbers) == 4 and abs(mean / period - 0.5) < 0.1
+
+
+EIGHTH = """mov.u32 %r5, %ctaid.x;
+    shr.u32 %r5, %r5, 3;
+    shl.b32 %r5, %r5, 7;
+    mov.u32 %r6, %tid.x;
+    add.u32 %r2, %r5, %r6;"""
+
+
+@pytest.mark.parametrize(("thread", "apart"), [("mov.u32 %r2, %tid.x;", 1 / 128), (EIGHTH, 1 / 8)])
+def test_blocks_that_load_the_same_are_told(thread: str, apart: float) -> None:
+    """All of the grid, or eight neighbours."""
+    text = SUM.replace("mov.u32 %r2, %tid.x;", thread).replace("STRIDE", "4").replace("STEP", "512")
+    arguments = LaunchArguments((128, 1, 1), (X, Y, 4, 0), ((X, 1 << 30), (Y, 1 << 30)))
+    found = trace(kernels(text)["sum"], (512, 1, 1), arguments, LATENCIES)
+    assert [use.apart for use in found.memory] == [apart, 1.0]  # what is stored is nobody else's
