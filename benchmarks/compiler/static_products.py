@@ -49,7 +49,7 @@ _CALL = "F.scaled_dot_product_attention"
 
 
 @dataclass(frozen=True)
-class Case:
+class BuiltCase:
     """A reference, and the schedules that it is built under."""
 
     forward: str
@@ -91,59 +91,59 @@ _WINDOW = (
     f"        return {_CALL}(q, k, v, attn_mask=m)"
 )
 CASES = {
-    "matmul, bf16, 4096 cubed": Case(
+    "matmul, bf16, 4096 cubed": BuiltCase(
         "return a @ b", f"{_random(4096, 4096)}, {_random(4096, 4096)}", "a, b",
         schedules=[_ALL, _LEFT, {**_ALL, "k0.across": "128"}, {**_ALL, "k0.stages": "4"}],
     ),
-    "linear + gelu, bf16, 8192 x 4096 to 14336": Case(
+    "linear + gelu, bf16, 8192 x 4096 to 14336": BuiltCase(
         "return F.gelu(self.up(x))", _random(8192, 4096), init=_linear("up", 4096, 14336),
         schedules=[_ALL, _LEFT, {**_ALL, "k0.across": "256", "k0.warps": "16"}],
     ),
-    "swiglu, bf16, 4096 x 4096 to 11008": Case(
+    "swiglu, bf16, 4096 x 4096 to 11008": BuiltCase(
         "return F.silu(self.gate(x)) * self.up(x)",
         _random(4096, 4096),
         init=f"{_linear('gate', 4096, 11008, False)}; {_linear('up', 4096, 11008, False)}",
         schedules=[_ALL, _LEFT],
     ),
-    "relu(x) @ w + residual, bf16, 4096 cubed": Case(
+    "relu(x) @ w + residual, bf16, 4096 cubed": BuiltCase(
         "return self.down(F.relu(x)) + r", f"{_random(4096, 4096)}, {_random(4096, 4096)}", "x, r",
         init=_linear("down", 4096, 4096),
         schedules=[_ALL, _LEFT, {**_ALL, "fuse": "apart"}],
     ),
-    "int8 weights, bf16, 512 x 4096 to 4096": Case(
+    "int8 weights, bf16, 512 x 4096 to 4096": BuiltCase(
         "return F.linear(x, self.w.to(torch.bfloat16) * self.scale)",
         _random(512, 4096),
         init="self.register_buffer('w', torch.randint(-127, 127, (4096, 4096), dtype=torch.int8)); "
         "self.register_buffer('scale', torch.rand(4096, 1).to(torch.bfloat16))",
         schedules=[_ALL, _LEFT, {**_ALL, "fuse": "apart"}],
     ),
-    "few tokens, bf16, 64 x 8192 to 1024": Case(
+    "few tokens, bf16, 64 x 8192 to 1024": BuiltCase(
         "return F.relu(self.down(x))", _random(64, 8192), init=_linear("down", 8192, 1024),
         schedules=[_ALL, _LEFT, {**_ALL, "split": "off"}],
     ),
-    "batches, bf16, 64 of 512 x 512 x 256": Case(
+    "batches, bf16, 64 of 512 x 512 x 256": BuiltCase(
         "return torch.bmm(a, b) * 0.5", f"{_random(64, 512, 256)}, {_random(64, 256, 512)}", "a, b",
         schedules=[_ALL, _LEFT],
     ),
-    "linear + relu, fp32, 512 cubed": Case(
+    "linear + relu, fp32, 512 cubed": BuiltCase(
         "return F.relu(self.up(x))", _random(512, 512, dtype="float32"), init="self.up = nn.Linear(512, 512)",
         schedules=[{}, _LEFT, {"k0.precision": "tf32x3"}],
     ),
-    "causal attention, bf16, 16 heads of 128, 4096 tokens": Case(
+    "causal attention, bf16, 16 heads of 128, 4096 tokens": BuiltCase(
         f"return {_CALL}(q, k, v, is_causal=True)", _tokens(16, 4096, 128), "q, k, v",
         schedules=[_OWN, {**_OWN, "k0.rows": "64", "k0.warps": "4"}],
     ),
-    "causal attention, bf16, 16 heads of 64, 4096 tokens": Case(
+    "causal attention, bf16, 16 heads of 64, 4096 tokens": BuiltCase(
         f"return {_CALL}(q, k, v, is_causal=True)", _tokens(16, 4096, 64), "q, k, v", schedules=[_OWN]
     ),
-    "attention, grouped heads, bf16, 32 of 8, 128, 2048 tokens": Case(
+    "attention, grouped heads, bf16, 32 of 8, 128, 2048 tokens": BuiltCase(
         f"return {_CALL}(q, k, v, enable_gqa=True)", _tokens(32, 2048, 128, key_heads=8), "q, k, v",
         schedules=[_OWN],
     ),
-    "attention, a window of 512, bf16, 16 heads of 128, 4096 tokens": Case(
+    "attention, a window of 512, bf16, 16 heads of 128, 4096 tokens": BuiltCase(
         _WINDOW, _tokens(16, 4096, 128), "q, k, v", schedules=[_OWN]
     ),
-    "causal attention, fp32, 16 heads of 64, 1024 tokens": Case(
+    "causal attention, fp32, 16 heads of 64, 1024 tokens": BuiltCase(
         f"return {_CALL}(q, k, v, is_causal=True)", _tokens(16, 1024, 64, "float32"), "q, k, v",
         schedules=[_OWN, {**_OWN, "k0.precision": "tf32x3"}],
     ),
@@ -180,7 +180,7 @@ def _said(schedule: Mapping[str, str]) -> str:
 
 
 def _row(
-    name: str, case: Case, schedule: Mapping[str, str], coder: BuiltinCoder, card: Card
+    name: str, case: BuiltCase, schedule: Mapping[str, str], coder: BuiltinCoder, card: Card
 ) -> Sequence[str]:
     task = Task(id=f"file:{name}", level=1, source=case.source)
     advice = Advice(bottleneck="", method="", plan="", predicted_gain=1.0, schedule=dict(schedule))

@@ -140,7 +140,8 @@ def test_up_to_what_there_is() -> None:
 
 
 def test_every_knob_has_a_case() -> None:
-    elsewhere = {"rows", "warps", "tile", "split"} | {"kernels"}  # of GPUs, and the next test
+    of_gpus = {"rows", "warps", "split", "tile", "across", "stages", "group", "precision"}
+    elsewhere = of_gpus | {"kernels"}  # and the next test
     assert {knob.rpartition(".")[2] for _, knob, _ in CASES} | elsewhere == {*GRAPH_KNOBS, *KERNEL_KNOBS}
 
 
