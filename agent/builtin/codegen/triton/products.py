@@ -31,13 +31,19 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.kernelbench.free_sizes.size import ceiling, divides, is_free, is_one
 
 # Chosen by what is built for sm_80 and sm_90 and by predicted times; not measured.
-_TILES = ((128, 256, 8), (128, 128, 8), (64, 128, 4), (64, 64, 4), (32, 64, 4), (16, 64, 4))
+_TILES = (
+    *((128, 256, 8), (128, 256, 16), (128, 128, 8), (64, 128, 4)),  # rows, columns, warps
+    *((64, 64, 4), (32, 64, 4), (16, 64, 4)),
+)
 _TILES_OF_FLOAT = ((64, 64, 8), (32, 64, 4), (32, 32, 4), (16, 32, 2))
 _STEP, _STEP_OF_FLOAT = 64, 32  # of the depth at a time: 128 bytes, of which tensor cores read rows
 _LEAST, _LARGEST = 16, 256  # rows and columns of a tile; the least is what `tl.dot` takes
 _STAGES = 3  # of the loop, whose loads are under way at a time
 _GROUP = 8  # rows of tiles
-_LIGHT = 3  # additions for each result, that the largest tile leaves registers for: a bias and a ReLU
+_A_WARP, _GROUP_OF_WARPS = 1024, 4  # results that a warp has at least; warps that multiply together on sm_90
+# Additions for each result that the largest tiles leave registers for, at 8 and 16 warps: a bias and a ReLU,
+# and more than that, but no GELU.
+_LIGHT, _HEAVY = 3, 16
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,8 @@ def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, 
     precision = "" if half else ask("precision", "ieee")
     most_rows, most_columns = _most(rows), _most(columns)
     tiles: Sequence[tuple[int, int, int]] = _TILES if half else _TILES_OF_FLOAT
-    in_registers = any(each.prologue for each in products) or _is_heavy(planned, product)
-    smaller = max(len(products) - 1, int(in_registers))
+    computed = any(each.prologue for each in products)
+    smaller = max(len(products) if len(products) > 1 else int(computed), _weight(planned, product))
     tiles = tiles[min(smaller, len(tiles) - 1) :]
     tall, wide, warps = next(
         (
@@ -77,6 +83,7 @@ def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, 
         tiles[-1],
     )
     tall, wide = min(tall, most_rows), min(wide, most_columns)
+    warps = min(warps, max(tall * wide // _A_WARP, _GROUP_OF_WARPS))
     tall = min(int(ask("tile", str(tall), most_rows)), most_rows)
     wide = min(int(ask("across", str(wide), most_columns)), most_columns)
     step = min(_STEP if half else _STEP_OF_FLOAT, _most(depth))
@@ -89,13 +96,13 @@ def product_knobs(planned: Plan, program: Program, ask: KnobReader, cores: int, 
     return ProductKnobs(wide, tall, warps, stages=max(stages, 1), step=step, group=group, precision=precision)
 
 
-def _is_heavy(planned: Plan, product: Product) -> bool:
-    """Return True if what follows a product needs registers beside the tile's sums."""
+def _weight(planned: Plan, product: Product) -> int:
+    """Return how many tiles are too large for what follows a product: it needs registers beside the sums."""
     rows = [s for s in planned.region.statements if planned.level(s.name) == "row"]
     cost = sum(POINTWISE[s.op].cost for s in rows if isinstance(s, Compute) and s.op != "convert")
     read = [a for (_, level), a in planned.accesses.items() if level == "row"]
     both = [a for a in read if all(any(a.strides[n] for n in axes) for axes in (product.down, product.along))]
-    return cost > _LIGHT or bool(both)
+    return 2 if cost > _HEAVY else 1 if cost > _LIGHT or both else 0
 
 
 def _most(size: int) -> int:
