@@ -75,6 +75,11 @@ def test_a_deep_product_is_split_over_programs(
     assert "split" not in propose(DEEP, "triton").schedule
 
 
+@pytest.mark.slow
+def test_a_deep_product_is_split_over_blocks_in_cuda(tmp_path: Path) -> None:
+    assert prove(DEEP, tmp_path, "cuda").schedule["split"] == "8"
+
+
 @pytest.mark.parametrize("language", ["triton", "cuda"])
 def test_integers_are_no_product_of_floats(
     language: str, interpreter: ProcessPoolExecutor, tmp_path: Path
