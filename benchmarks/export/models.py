@@ -38,9 +38,8 @@ def run() -> None:
     for (name, dtype), words in MODELS.items():
         out = _RUNS / name
         kernelwright("optimize", *words, "--out", str(out))
-        sections.append(
-            f"{_report(out)}\n{_reached(out, dtype)}\n    kernelwright optimize {' '.join(map(_quoted, words))}"
-        )
+        command = " ".join(map(_quoted, words))
+        sections.append(f"{_report(out)}\n{_reached(out, dtype)}\n    kernelwright optimize {command}")
     machine = next(iter(Winner.all_of(out / "run"))).evaluation.target.fingerprint
     text = f"# Models with their kernels\n\n{made_by('models', machine)}\n\n" + "\n\n".join(sections)
     write_atomically(PUBLISHED / "README.md", text + "\n")
