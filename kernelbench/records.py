@@ -411,6 +411,11 @@ class Stages(Record):
     kernel_s: float = 0.0  # the part of time_s in which workers ran blocks of calls, those to warm up too
     total_s: float = 0.0
 
+    def and_then(self, later: "Stages") -> "Stages":
+        """Return the stages of two evaluations of one candidate, one after the other."""
+        names = type(self).model_fields
+        return Stages(**{name: getattr(self, name) + getattr(later, name) for name in names})
+
 
 class Capability(Record):
     """A capability of this machine, such as a layer of the sandbox or a profiler."""

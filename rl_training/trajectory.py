@@ -22,6 +22,21 @@ class RewardTerm(Record):
     metrics: dict[str, float] = Field(default_factory=dict)
 
 
+class SpentSeconds(Record):
+    """Seconds that the evaluation of one reply took. `queue`: from its submission on, in no stage."""
+
+    queue: float = 0.0
+    build: float = 0.0
+    verify: float = 0.0
+    time: float = 0.0
+    cached: bool = False  # it was evaluated before, and the stages are those of that evaluation
+
+    @property
+    def evaluated(self) -> bool:
+        """True unless the reply was rejected untried, as one without a file is."""
+        return self.build + self.verify + self.time > 0
+
+
 class Turn(Record):
     """One reply to one complete prompt."""
 
@@ -33,6 +48,7 @@ class Turn(Record):
     outcome: Outcome
     terms: dict[str, RewardTerm] = Field(default_factory=dict)
     reward: float | None = None  # None: nothing is to be learned from this turn
+    spent: SpentSeconds | None = None  # None without a verdict, and in files of before
 
 
 class Trajectory(Record):

@@ -31,3 +31,8 @@ class TrainingEnvironment:
             rng = random.Random(f"{self.seed} {draw}")
             section = contrastive_section(self.exemplars.draw(task, rng, self.shown))
         return Rollout(self.tasks[task], self.grader, self.turns, section)
+
+    def another(self, draw: int, attempt: int) -> tuple[str, int]:
+        """Return a task and a draw in place of one whose replies teach nothing, for the n-th attempt."""
+        rng = random.Random(f"{self.seed} {draw} {attempt} again")
+        return rng.choice(sorted(self.tasks)), rng.getrandbits(31)

@@ -10,7 +10,7 @@ from kernelwright.agent.llm.coder import PromptSpec
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Measurement
-from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task, Verdict
 from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.form import ReplyForm, WholeFiles
 from kernelwright.rl_training.environment.task_data import TaskData
@@ -19,6 +19,7 @@ from kernelwright.rl_training.rewards.hacks import Case, HackMemory
 from kernelwright.rl_training.rewards.remeasure import BestSoFar, Doubt, lower
 from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.scheme import Reward, Scheme
+from kernelwright.rl_training.trajectory import SpentSeconds
 
 
 class Pool(Protocol):
@@ -47,6 +48,7 @@ class GradedReply:
     reward: Reward
     attempt: Attempt | None
     repeats: Case | None = None
+    spent: SpentSeconds | None = None
 
 
 @dataclass
@@ -92,7 +94,10 @@ class Grader:
             found.set_result(self.pool.rejected(data.task, read.candidate, read.fault))
         else:
             found = self.submit(data.task, read.candidate, self.effort)
-        return PendingReply(self, data, read.candidate, read.usable, found, tuple(earlier), profiled)
+        answered = _Answered(found)
+        return PendingReply(
+            self, data, read.candidate, read.usable, found, tuple(earlier), profiled, answered
+        )
 
     def submit(self, task: Task, candidate: Candidate, effort: Effort) -> Future[Evaluation]:
         """Have a candidate timed against the baselines of the reward."""
@@ -112,7 +117,7 @@ class Grader:
             second = _waited_for(self.submit(task, candidate, self.again), until)
             if isinstance(second, Outcome):
                 return second  # what is doubted does not count unless it is confirmed
-            found = lower(found, second)
+            found = lower(found, second).model_copy(update={"stages": found.stages.and_then(second.stages)})
         self.best.learn(task.id, found)
         return found
 
@@ -145,16 +150,18 @@ class PendingReply:
     found: Future[Evaluation]
     earlier: tuple[Outcome, ...]
     profiled: bool
+    answered: "_Answered"
 
     def result(self) -> GradedReply:
         """Wait for the verdict. A failure of the evaluator is an outcome, not an exception."""
         grader, task = self.grader, self.data.task
         found = grader.evaluation(task, self.candidate, self.found)
         outcome, reward, repeats = grader.graded(task, self.candidate, found, self.usable, self.earlier)
-        attempt = None
+        attempt = spent = None
         if not isinstance(found, Outcome):
+            spent = self.answered.spent(found.stages)
             attempt = Attempt(self.candidate, found, self._profile(found))
-        return GradedReply(self.candidate, self.usable, outcome, reward, attempt, repeats)
+        return GradedReply(self.candidate, self.usable, outcome, reward, attempt, repeats, spent)
 
     def _profile(self, evaluation: Evaluation) -> Profile | None:
         if not self.profiled:
@@ -163,6 +170,35 @@ class PendingReply:
             return self.grader.pool.profile(self.data.task, self.candidate, evaluation)
         except InfrastructureError:
             return None  # the verdict stands
+
+
+class _Answered:
+    """When an evaluation was answered: how long it was queued, and whether it was there before.
+
+    An answer that came in less time than its stages take was not evaluated for this request.
+    """
+
+    def __init__(self, evaluation: Future[Evaluation]) -> None:
+        self._since = time.monotonic()
+        self._queue_s = 0.0
+        self._cached = False
+        evaluation.add_done_callback(self._note)
+
+    def _note(self, evaluation: Future[Evaluation]) -> None:
+        elapsed_s = time.monotonic() - self._since
+        if not evaluation.cancelled() and evaluation.exception() is None:
+            taken_s = evaluation.result().stages.total_s
+            self._cached = elapsed_s < taken_s
+            self._queue_s = max(0.0, elapsed_s - taken_s)
+
+    def spent(self, stages: Stages) -> SpentSeconds:
+        return SpentSeconds(
+            queue=self._queue_s,
+            build=stages.build_s,
+            verify=stages.verify_s,
+            time=stages.time_s,
+            cached=self._cached,
+        )
 
 
 def _waited_for(future: Future[Evaluation], until: float) -> Evaluation | Outcome:

@@ -108,4 +108,5 @@ def _turn(messages: tuple[Message, ...], reply: str, reasoning: str, judged: Gra
         outcome=judged.outcome,
         terms=judged.reward.terms,
         reward=judged.reward.value,
+        spent=judged.spent,
     )

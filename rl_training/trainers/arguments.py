@@ -1,15 +1,19 @@
 """Settings as arguments of transformers' trainers, and checks that these would only make once begun."""
 
+import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.rl_training.trainers.precision import autocasts
 from kernelwright.rl_training.trainers.processes import TIMEOUT_S, share_of
 from kernelwright.rl_training.trainers.settings import OnlineSettings, TrainingSettings
 
+_VLLM_URL = "http://0.0.0.0:8000"  # TRL's default
+_SERVER_S = 10.0  # that a server has to accept a connection
 NOT_TRACKED: Mapping[str, str] = {"report_to": "none"}
 
 
@@ -46,6 +50,8 @@ def require_runnable(settings: TrainingSettings) -> None:
     vllm = settings.vllm if isinstance(settings, OnlineSettings) else "none"
     if vllm != "none":
         _require("vllm", f"--vllm {vllm}", "leave --vllm out")
+    if isinstance(settings, OnlineSettings) and vllm == "server":
+        _require_server(settings.vllm_url or _VLLM_URL)
     if settings.deepspeed is not None:
         if not Path(settings.deepspeed).is_file():
             raise UsageError(
@@ -60,6 +66,18 @@ def require_runnable(settings: TrainingSettings) -> None:
             f"--precision {settings.precision}: no GPU of this machine supports bf16",
             "use --precision float32, or --cpu",
         )
+
+
+def _require_server(url: str) -> None:
+    fix = "start it with `trl vllm-serve --model MODEL` on other GPUs, and give its address as --vllm-url"
+    try:
+        address = urlsplit(url)
+        port = address.port or {"http": 80, "https": 443}[address.scheme]
+        socket.create_connection((address.hostname or "", port), timeout=_SERVER_S).close()
+    except (KeyError, ValueError):
+        raise UsageError(f"--vllm-url {url} is no address", "give one such as http://gpu3:8000") from None
+    except OSError as error:
+        raise UsageError(f"no vLLM answers at {url} ({error.strerror or error})", fix) from None
 
 
 def _optimizer(name: str) -> dict[str, str]:

@@ -69,9 +69,23 @@ class WholeCheckpoints(Trainer):
     def save_policy(self) -> Path:
         """Write the trained model and its tokenizer into the run's folder. Raises StorageError."""
         final = Path(self.args.output_dir) / POLICY
-        with written_together(final) as staged:
+        with written_together(final) as staged, self._whole_weights():
             self.save_model(str(staged))
         return final
+
+    @contextmanager
+    def _whole_weights(self) -> Iterator[None]:
+        """Have the weights saved as one model, which checkpoints of sharded ones (FSDP) need not be."""
+        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        if plugin is None:
+            yield
+            return
+        before = plugin.state_dict_type
+        plugin.set_state_dict_type("FULL_STATE_DICT")
+        try:
+            yield
+        finally:
+            plugin.set_state_dict_type(before)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """Save only the adapters that are trained.

@@ -157,7 +157,14 @@ def rl(config: RlConfig) -> None:
         clip_low=algorithm.clip_low,
         clip_high=algorithm.clip_high,
         updates_per_batch=updates.updates_per_batch,
+        redraws=algorithm.redraws,
+        generated_at_once=rollouts.generate_at_once,
         vllm=rollouts.vllm,
+        vllm_memory=rollouts.vllm_memory,
+        vllm_tensor_parallel=rollouts.vllm_tensor_parallel,
+        vllm_max_length=rollouts.vllm_max_length,
+        vllm_sleep=rollouts.vllm_sleep,
+        vllm_url=rollouts.vllm_url,
         restores=updates.restores,
     )
     set_seed(seed)

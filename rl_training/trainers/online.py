@@ -5,8 +5,8 @@ sample with a complete prompt and its own credit; advantages are those of `train
 teach nothing are in no term of the loss and in none of its denominators; and the state of rewards and prompts
 (the best so far, the exemplars, the running scale) is saved with the checkpoints.
 
-All replies of a turn are submitted before the first verdict is awaited: the pool builds and verifies several
-at a time and times one after the other.
+All replies of a turn are submitted before the first verdict is awaited, each as soon as its part of them is
+generated: the pool builds and verifies several at a time and times one after the other.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from trl import GRPOConfig, GRPOTrainer
 
 from kernelwright.rl_training import trajectory
@@ -27,10 +28,11 @@ from kernelwright.rl_training.rewards.remeasure import BestSoFar
 from kernelwright.rl_training.rewards.smoothing import Running
 from kernelwright.rl_training.trainers.advantages import Credited, advantages
 from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
-from kernelwright.rl_training.trainers.processes import from_first
+from kernelwright.rl_training.trainers.processes import concatenated, from_first
 from kernelwright.rl_training.trainers.settings import OnlineSettings
 from kernelwright.rl_training.trainers.shared_rollouts import SampledReply, SharedRollouts
-from kernelwright.rl_training.trajectory import Trajectory, Turn
+from kernelwright.rl_training.trainers.step_metrics import StepClock, reply_metrics
+from kernelwright.rl_training.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,22 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         self.running = Running()
         self._rows: list[dict[str, Any]] = []
         self._sampled: list[_Sampled] = []
+        self._clock = StepClock()
         super().__init__(
             model=model,
             reward_funcs=[_credited],
             args=args,
             train_dataset=rows,
             processing_class=tokenizer,
-            callbacks=list(callbacks),
+            callbacks=[self._clock, *callbacks],
             rollout_func=self._rolled_out,
         )
+        if self._dist.fsdp_version == 2:
+            # generate() goes on in all processes until the last reply has ended if it knows of FSDP, which
+            # accelerate does not tell it.
+            for module in self.model.modules():
+                if isinstance(module, PreTrainedModel):
+                    module._is_fsdp_managed_module = True
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._rows = inputs
@@ -149,16 +158,21 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         """Run the rollouts, as TRL's rollout function: a row per prompt, which is a turn."""
         turns = self.settings.turns
         rows = self._rows[::turns]
-        rollouts = SharedRollouts(self.environment, [(row["task"], row["draw"]) for row in rows])
+        asked = [(row["task"], row["draw"]) for row in rows]
+        rollouts = SharedRollouts(self.environment, asked, self.num_generations // turns)
         first_of_group = self.accelerator.process_index * len(prompts)
         greedy = [
             self.settings.estimator == "remax" and (first_of_group + i) % self.num_generations == 0
             for i in range(0, len(prompts), turns)
         ]
         generated: list[list[_Generated]] = [[] for _ in rows]
-        for _ in range(turns):
-            self._take_turn(rollouts, greedy, generated)
-        rewards, measured = from_first(lambda: self._keep(rollouts.trajectories()))
+        for attempt in range(1 + self.settings.redraws):
+            if attempt:
+                for place in rollouts.replace_alike():
+                    generated[place] = []
+            for _ in range(turns):
+                self._take_turn(rollouts, greedy, generated)
+        rewards, measured = from_first(lambda: self._keep(rollouts.trajectories(), rollouts.replaced()))
         # Only now: all replies of a step are held against one scale, or equal ones would be paid unequally.
         self.running = self.running.having_seen([reward for earned in rewards for reward in earned])
         self._sampled = [
@@ -181,29 +195,39 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
     ) -> None:
         asked = rollouts.prompts()
         going = [i for i, messages in enumerate(asked) if messages is not None]
-        replies: list[SampledReply | None] = [None] * len(asked)
-        if going:
-            prompts, _, _ = self._tokenize_prompts([asked[i] for i in going])
-            made = self._completed(prompts, [greedy[i] for i in going])
-            texts = self._tokenizer.batch_decode([e.completion for e in made], skip_special_tokens=True)
-            for i, each, text in zip(going, made, texts, strict=True):
+        prompts, _, _ = self._tokenize_prompts([asked[i] for i in going]) if going else ([], None, None)
+        most = max(concatenated([len(going)]))
+        at_once = self.settings.generated_at_once or max(1, most)
+        for first in range(0, most, at_once):
+            part = slice(first, first + at_once)
+            with self._clock.measured("generate"):
+                made = self._completed(prompts[part], [greedy[i] for i in going[part]])
+            replies = {}
+            for i, each in zip(going[part], made, strict=True):
                 generated[i].append(each)
-                replies[i] = SampledReply(text, graded_text(self._tokenizer, each.prompt, each.completion))
-        rollouts.answer(replies)
+                replies[i] = self._reply(each)
+            rollouts.submit(replies)
+        with self._clock.measured("wait"):
+            rollouts.settle()
+
+    def _reply(self, generated: _Generated) -> SampledReply:
+        ids = generated.completion
+        text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return SampledReply(text, graded_text(self._tokenizer, generated.prompt, ids))
 
     def _completed(self, prompts: Sequence[Sequence[int]], greedy: Sequence[bool]) -> list[_Generated]:
         found: dict[int, _Generated] = {}
         sampling = None if self.use_vllm else self.generation_config
         for decoded_greedily in (False, True):
-            places = [i for i, chosen in enumerate(greedy) if chosen == decoded_greedily]
-            if not places:
+            if decoded_greedily and self.settings.estimator != "remax":
                 continue
+            places = [i for i, chosen in enumerate(greedy) if chosen == decoded_greedily]
             if decoded_greedily:
                 assert sampling is not None, "settings refuse remax with vLLM"
                 sampling.do_sample = False
             try:
                 asked = [list(prompts[i]) for i in places]
-                completions, logprobs = self._generate_single_turn(asked, None, {}, 1)
+                completions, logprobs = self._generate_together(asked)
             finally:
                 if sampling is not None:
                     sampling.do_sample = True
@@ -213,6 +237,20 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
                 for place, prompt, completion, each in zip(places, asked, completions, said, strict=True)
             }
         return [found[i] for i in range(len(prompts))]
+
+    def _generate_together(
+        self, prompts: list[list[int]]
+    ) -> tuple[list[list[int]], list[list[float]] | None]:
+        """Generate a completion of each prompt, in all processes together.
+
+        Sharded weights and vLLM want every process to ask at a time, and for as many.
+        """
+        count, most = len(prompts), max(concatenated([len(prompts)]))
+        if most == 0:
+            return [], None
+        asked = prompts + [[self._tokenizer.pad_token_id]] * (most - count)
+        completions, logprobs = self._generate_single_turn(asked, None, {}, 1)
+        return completions[:count], logprobs[:count] if logprobs is not None else None
 
     def _samples(
         self, rewards: Sequence[float | None], generated: Sequence[_Generated], greedy: bool
@@ -236,20 +274,27 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         return reply.completion[-1] != self._tokenizer.eos_token_id
 
     def _keep(
-        self, trajectories: Sequence[Trajectory]
+        self, trajectories: Sequence[Trajectory], replaced: Sequence[Trajectory]
     ) -> tuple[list[Sequence[float | None]], dict[str, float]]:
         """Record trajectories, in the first process: in the run's folder, a file per step; as exemplars.
 
-        Returns the rewards of each, and the step's metrics.
+        Returns the rewards of each but the replaced ones, and the step's metrics.
         """
         assert self.environment is not None
-        for made in trajectories:
+        everything = [*trajectories, *replaced]
+        for made in everything:
             for turn in made.turns:
                 self.environment.exemplars.see(self.environment.tasks[made.task], turn)
         name = f"step-{self.state.global_step + 1:06}-0.jsonl"
-        trajectory.write(Path(self.args.output_dir) / "trajectories" / name, trajectories)
-        turns = [turn for made in trajectories for turn in made.turns]
-        return [made.rewards for made in trajectories], figures(turns)
+        trajectory.write(Path(self.args.output_dir) / "trajectories" / name, everything)
+        families = {made.task: self.environment.tasks[made.task].family for made in everything}
+        found = reply_metrics(everything, families)
+        if self.settings.redraws:
+            found["redrawn_fraction"] = len(replaced) / len(everything)
+        return [made.rewards for made in trajectories], found
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log({**logs, **self._clock.taken()}, start_time)
 
     def save_with(self, checkpoint: Path) -> None:
         assert self.environment is not None
@@ -264,29 +309,6 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
             return
         self.environment.grader.best = BestSoFar.load(checkpoint / "best.json")
         self.environment.exemplars = ExemplarStore.load(checkpoint / "exemplars.json")
-
-
-def figures(turns: Sequence[Turn]) -> dict[str, float]:
-    """Return the metrics of a step: shares of its replies, and the geometric mean speedup of correct ones.
-
-    Shares of valid replies and of cheats, and the mean reward as the scheme pays it (neither discounted nor
-    smoothed), are over replies with a known reward; they are missing without any.
-    """
-    known = [turn.outcome.kind for turn in turns if turn.reward is not None]
-    earned = [turn.reward for turn in turns if turn.reward is not None]
-    found = {
-        "unrewarded_fraction": 1 - len(known) / len(turns),
-        "distinct_fraction": len({turn.candidate for turn in turns}) / len(turns),
-    }
-    if known:
-        found["turn_reward"] = math.fsum(earned) / len(earned)
-        found["valid_fraction"] = known.count("correct") / len(known)
-        found["cheated_fraction"] = known.count("cheated") / len(known)
-    lows = [turn.outcome.low("eager") for turn in turns if turn.outcome.kind == "correct"]
-    logs = [math.log(low) for low in lows if low is not None and low > 0]
-    if logs:
-        found["speedup"] = math.exp(math.fsum(logs) / len(logs))
-    return found
 
 
 def _credited(

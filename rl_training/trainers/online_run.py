@@ -119,11 +119,18 @@ def _arguments(settings: OnlineSettings, common: Mapping[str, Any], limits: Heal
     loss: dict[str, Any] = {"loss_type": settings.loss, "importance_sampling_level": "token"}
     if settings.loss == "gspo":
         loss = {"loss_type": "grpo", "importance_sampling_level": "sequence"}
-    clips = {"epsilon": settings.clip_low, "epsilon_high": settings.clip_high}
+    chosen = {
+        "epsilon": settings.clip_low,
+        "epsilon_high": settings.clip_high,
+        "vllm_gpu_memory_utilization": settings.vllm_memory,
+        "vllm_tensor_parallel_size": settings.vllm_tensor_parallel,
+        "vllm_max_model_length": settings.vllm_max_length,
+        "vllm_server_base_url": settings.vllm_url,
+    }
     return GRPOConfig(
         **{**common, "save_total_limit": checkpoints},
         **loss,
-        **{name: value for name, value in clips.items() if value is not None},
+        **{name: value for name, value in chosen.items() if value is not None},
         num_generations=settings.group,
         generation_batch_size=settings.batch,
         max_completion_length=settings.max_completion,
@@ -136,6 +143,7 @@ def _arguments(settings: OnlineSettings, common: Mapping[str, Any], limits: Heal
         shuffle_dataset=False,
         use_vllm=settings.vllm != "none",
         vllm_mode=settings.vllm if settings.vllm != "none" else "colocate",
+        vllm_enable_sleep_mode=settings.vllm_sleep,
         remove_unused_columns=False,
         lr_scheduler_type="constant",
     )

@@ -164,6 +164,11 @@ class AlgorithmOptions(Section):
         bool,
         typer.Option("--mask-truncated", help="Learn nothing from replies that reach --max-completion."),
     ] = False
+    redraws: Annotated[
+        int,
+        Field(ge=0),
+        typer.Option(help="Draws of another task for a group whose rewards are all equal (DAPO)."),
+    ] = 0
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Normalize by all rewards before, clipped (CUDA-L1).")
     ] = False
@@ -202,9 +207,40 @@ class RolloutOptions(Section):
         float, Field(ge=0.01, le=1), typer.Option(help="Share of the likeliest tokens to sample from.")
     ] = 1.0
     max_completion: Annotated[int, Field(ge=1), typer.Option(help="Tokens of a reply.")] = 8192
+    generate_at_once: Annotated[
+        int | None,
+        Field(ge=1),
+        typer.Option(
+            metavar="N",
+            help="Replies that a process generates at a time; they are evaluated while it generates others.",
+            show_default="all",
+        ),
+    ] = None
     vllm: Annotated[Literal["none", "colocate", "server"], typer.Option(help="Use of vLLM to generate.")] = (
         "none"
     )
+    vllm_memory: Annotated[
+        float | None,
+        Field(gt=0, le=1),
+        typer.Option(help="Share of a GPU's memory for vLLM beside the training.", show_default="0.3"),
+    ] = None
+    vllm_tensor_parallel: Annotated[
+        int | None,
+        Field(ge=1),
+        typer.Option(help="GPUs that vLLM spreads a copy of the policy over.", show_default="1"),
+    ] = None
+    vllm_max_length: Annotated[
+        int | None,
+        Field(ge=1),
+        typer.Option(help="Tokens of a prompt with its reply in vLLM.", show_default="the model's"),
+    ] = None
+    vllm_sleep: Annotated[
+        bool, typer.Option("--vllm-sleep", help="Release vLLM's memory while weights are updated.")
+    ] = False
+    vllm_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Address of `trl vllm-serve`.", show_default="port 8000, here"),
+    ] = None
     target: TargetNames = "cpu"
     servers: Servers = ()
     server_token: ServerToken = None

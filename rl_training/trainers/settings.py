@@ -25,6 +25,12 @@ _CLIPS: Mapping[str, tuple[float | None, float | None]] = {
 }
 
 
+_OF_VLLM: Mapping[str, tuple[str, ...]] = {
+    "colocate": ("vllm_memory", "vllm_tensor_parallel", "vllm_max_length", "vllm_sleep"),
+    "server": ("vllm_url",),  # the rest is given to the server
+}
+
+
 class TrainingSettings(Record):
     """Settings of all trainers. `batch`: sequences that one update learns from."""
 
@@ -82,7 +88,14 @@ class OnlineSettings(TrainingSettings):
     clip_low: float | None = Field(default=None, gt=0, lt=1)  # None: what the loss's paper has
     clip_high: float | None = Field(default=None, gt=0)
     updates_per_batch: int = Field(default=1, gt=0)  # that are made with the same replies
+    redraws: int = Field(default=0, ge=0)  # of groups whose rewards are all equal (DAPO)
+    generated_at_once: int | None = Field(default=None, gt=0)  # by a process; None: all of its batch
     vllm: Literal["none", "colocate", "server"] = "none"
+    vllm_memory: float | None = Field(default=None, gt=0, le=1)  # share of a GPU's; None: TRL's
+    vllm_tensor_parallel: int | None = Field(default=None, gt=0)  # GPUs that a copy of the model is on
+    vllm_max_length: int | None = Field(default=None, gt=0)  # tokens of a prompt with its reply
+    vllm_sleep: bool = False  # while the weights are updated
+    vllm_url: str | None = None  # of a server
     restores: int = Field(default=2, ge=0)  # of the last good checkpoint, after a collapse
 
     @model_validator(mode="before")
@@ -126,6 +139,11 @@ class OnlineSettings(TrainingSettings):
             raise ValueError("remax needs a greedy trajectory and at least one more in a group")
         if self.estimator == "remax" and self.vllm != "none":
             raise ValueError("remax's greedy replies come from transformers, not from vLLM")
+        if self.redraws and self.estimator == "reinforce_plus_plus":
+            raise ValueError(
+                "redraws: reinforce_plus_plus learns from groups whose rewards are all equal, too; use "
+                "reinforce_plus_plus_baseline, or leave them out"
+            )
         if self.loss == "cispo" and self.clip_high is not None and self.clip_high < 1:
             raise ValueError(
                 f"clip high: {self.clip_high:g} would cut every ratio: cispo's is the largest one itself; "
@@ -136,4 +154,14 @@ class OnlineSettings(TrainingSettings):
                 f"checkpoints every {self.save_every} steps would fall between the {self.updates_per_batch} "
                 "updates of a batch; use a multiple of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _of_vllm(self) -> "OnlineSettings":
+        for mode, names in _OF_VLLM.items():
+            if self.vllm != mode and (given := [name for name in names if getattr(self, name)]):
+                raise ValueError(
+                    f"{given[0].replace('_', ' ')}: that is of vLLM in mode {mode}; use --vllm {mode}, or "
+                    "leave it out"
+                )
         return self

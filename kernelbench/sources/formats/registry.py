@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.sources.formats.backend_bench import BackendBenchFormat
+from kernelwright.kernelbench.sources.formats.data_sets import CudaAgentOpsFormat, KernelBookFormat
 from kernelwright.kernelbench.sources.formats.flashinfer import FlashInferFormat
 from kernelwright.kernelbench.sources.formats.gpu_mode import GpuModeFormat
 from kernelwright.kernelbench.sources.formats.interface import TaskFile, TaskFormat
@@ -21,7 +22,9 @@ FORMATS: tuple[TaskFormat, ...] = (
     RobustKbenchFormat(),
     KernelBenchHardFormat(),
     MultiKernelBenchFormat(),
-    BackendBenchFormat(),
+    KernelBookFormat(),
+    CudaAgentOpsFormat(),
+    BackendBenchFormat(),  # which takes every other Parquet file
     TritonBenchFormat(),
     TritonBenchOperatorsFormat(),
 )
