@@ -134,6 +134,8 @@ for group, name, function, summary, example in (
      "gradient my_task.py --out my_task_gradient.py"),
     (train, "curate", "rl_training.cli:curate", "Make a data set from recorded runs.",
      "train curate runs/first --out data"),
+    (train, "check", "rl_training.environment.cli:check",
+     "Check that tasks reward a winner, and no reference.", "train check --data data"),
     (train, "sft", "rl_training.trainers.cli:sft", "Fine-tune a model on verified kernels.",
      "train sft --model MODEL --data data --out sft"),
     (train, "rl", "rl_training.trainers.cli:rl", "Train a policy with measured speedups as the reward.",

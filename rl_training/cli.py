@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from contextlib import ExitStack
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,20 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.options import command
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.cluster.options import VerlConfig
+
+
+class Comparison(StrEnum):
+    """Comparison of tasks that may be the same."""
+
+    text = "text"
+    computations = "computations"
+
+
+class HeldOutBy(StrEnum):
+    """What tasks are held out by."""
+
+    combination = "combination"
+    operator = "operator"
 
 
 def curate(
@@ -32,7 +47,15 @@ def curate(
     held_out_share: Annotated[
         float, typer.Option(help="Share of the tasks to hold out, by whole families of operators.")
     ] = 0.2,
+    held_out_by: Annotated[
+        HeldOutBy,
+        typer.Option(help="What training never sees: combinations of operators, or operators themselves."),
+    ] = HeldOutBy.combination,
     seed: Annotated[int, typer.Option(help="Seed for the choice of held-out tasks.")] = 0,
+    compare: Annotated[
+        Comparison,
+        typer.Option(help="Comparison of tasks: their text, or what they compute, too, which runs them."),
+    ] = Comparison.computations,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
@@ -40,6 +63,9 @@ def curate(
 
     Writes DIR/README.md (a Hugging Face card), DIR/DATASHEET.md and parquet files for load_dataset("DIR").
     """
+    from kernelwright.kernelbench.evaluator import Referee
+    from kernelwright.kernelbench.machine import cache_folder
+    from kernelwright.rl_training.curation.computations import Computations
     from kernelwright.rl_training.curation.curate import CurationSettings, write
     from kernelwright.rl_training.curation.curate import curate as curated_of
 
@@ -49,10 +75,14 @@ def curate(
     evaluation = (
         sources.resolve([], suite=evaluation_list, kernelbench_dir=kernelbench_dir) if evaluation_list else []
     )
-    settings = CurationSettings(k=k, held_out_share=held_out_share, seed=seed)
+    settings = CurationSettings(k=k, held_out_share=held_out_share, held_out_by=held_out_by.value, seed=seed)
     with ExitStack() as stack:
         opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]
-        curated = curated_of(opened, evaluation, settings)
+        computations = None
+        if compare is Comparison.computations and (evaluation or held_out_share > 0):
+            referee = stack.enter_context(Referee.start(cache=cache_folder()))
+            computations = Computations(referee.sessions.pool)
+        curated = curated_of(opened, evaluation, settings, computations)
         written = write(curated, out, shlex.join(["kernelwright", *sys.argv[1:]]))
     if as_json:
         print(json.dumps(written))

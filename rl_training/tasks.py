@@ -47,6 +47,17 @@ def tasks_from(sources: Sequence[str], share: float, seed: int) -> Tasks:
     return found
 
 
+def tasks_of_device(sources: Sequence[str], seed: int, target: str) -> Tasks:
+    """Return the tasks, none of runs held out, which are for the device that evaluates. Raises UsageError."""
+    found = tasks_from(sources, 0.0, seed)
+    if found.device.partition(":")[0] != target.partition(":")[0]:
+        raise UsageError(
+            f"--target {target}: the tasks are for {found.device}, and prompts describe that",
+            f"use --target {found.device}, or runs on {target}",
+        )
+    return found
+
+
 def _of_data_set(folder: Path) -> Tasks:
     parts = {}
     for split in ("train", "test"):

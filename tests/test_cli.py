@@ -90,7 +90,8 @@ SURFACE = {
     },
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "serve scripted": {"tasks", "--port", "--latency", "--kernelbench-dir"},
-    "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
+    "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--held-out-by", "--seed", "--compare", "--kernelbench-dir", "--json"},
+    "train check": {"--data", "--reward", "--most", "--target", "--evaluator", "--evaluator-token", "--cluster", "--json", "--config"},
     "train sft": {
         "--model", "--data", "--out", "--steps", "--learning-rate", "--batch-size", "--micro-batch", "--max-length",
         "--reasoning", "--min-speedup", "--seed", "--save-every", "--lora-rank", "--precision", "--optimizer", "--deepspeed", "--gradient-checkpointing",
@@ -99,7 +100,7 @@ SURFACE = {
     "train rl": {
         "--model", "--data", "--out", "--estimator", "--loss", "--reward", "--smooth", "--turns", "--exemplars",
         "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--top-p", "--max-completion",
-        "--k", "--mask-truncated", "--evaluate-every", "--evaluate-samples", "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--vllm", "--restores", "--target", "--evaluator", "--evaluator-token", "--cluster", "--seed", "--save-every", "--lora-rank", "--precision",
+        "--k", "--mask-truncated", "--evaluate-every", "--evaluate-samples", "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--redraws", "--generate-at-once", "--vllm", "--vllm-memory", "--vllm-tensor-parallel", "--vllm-max-length", "--vllm-sleep", "--vllm-url", "--restores", "--target", "--evaluator", "--evaluator-token", "--cluster", "--seed", "--save-every", "--lora-rank", "--precision",
         "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json", "--config",
     },
     "train offline": {

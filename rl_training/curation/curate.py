@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -13,11 +14,12 @@ from kernelwright.kernelbench.records import Record, Task
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training import new_folder
 from kernelwright.rl_training.curation import parquet
+from kernelwright.rl_training.curation.computations import Computations, SameComputation
 from kernelwright.rl_training.curation.provenance import provenance
 from kernelwright.rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row
 from kernelwright.rl_training.curation.samples import Dropped, SampleSet, TaskSamples, read
 from kernelwright.rl_training.curation.selection import SelectedSample, balanced, choose
-from kernelwright.rl_training.curation.split import closest, contaminated, held_out
+from kernelwright.rl_training.curation.split import closest, contaminated, held_out, held_out_by_operator
 from kernelwright.rl_training.similarity import ALIKE, reference_shingles, shingles
 from kernelwright.rl_training.templating import template
 
@@ -29,6 +31,7 @@ CONFIGS = ("sft", "preferences", "ranked", "tasks")
 class CurationSettings(Record):
     k: int = Field(default=2, ge=1)  # winners a task at most
     held_out_share: float = Field(default=0.2, ge=0, lt=1)
+    held_out_by: Literal["combination", "operator"] = "combination"
     seed: int = 0
     alike: float = Field(default=ALIKE, gt=0, le=1)
 
@@ -64,6 +67,9 @@ class Curated:
     dropped: Dropped
     contaminated: dict[str, str]  # task id -> evaluation task
     evaluation_tasks: int
+    computed: bool  # whether tasks were compared by what they compute
+    same: list[SameComputation]
+    not_compared: dict[str, str]  # task id -> why its outputs could not be
     runs: list[Row] = field(default_factory=list)
 
     @property
@@ -86,8 +92,13 @@ class Curated:
         return closest(of(self.train), of(self.test))
 
 
-def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: CurationSettings) -> Curated:
-    """Curate runs into a data set.
+def curate(
+    runs: Sequence[RunDatabase],
+    evaluation: Sequence[Task],
+    settings: CurationSettings,
+    computations: Computations | None = None,
+) -> Curated:
+    """Curate runs into a data set. `computations`: None compares tasks by their text alone.
 
     Raises UsageError if there is nothing to learn from, or nothing can be held out; StorageError.
     """
@@ -95,6 +106,9 @@ def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Cu
     dropped = reading.dropped
     _require_correct(reading.tasks, reading, runs)
     out = contaminated(reading.tasks, evaluation, settings.alike)
+    left = [one.data.task for one in reading.tasks if one.data.task.id not in out]
+    same = computations.same(evaluation, left) if computations is not None else []
+    out |= {pair.other: pair.one for pair in same}
     tasks = []
     for task in reading.tasks:
         if task.data.task.id in out:
@@ -108,7 +122,12 @@ def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Cu
             f"all {len(out)} tasks with correct kernels are on the evaluation list, or similar to one on it",
             "give runs of other tasks, or another --evaluation-list",
         )
-    held = held_out(tasks, settings.held_out_share, settings.seed, settings.alike)
+    kept = [one.data.task for one in tasks]
+    if computations is not None and settings.held_out_share > 0:
+        same += computations.same(kept, kept)
+    ids = {(pair.one, pair.other) for pair in same}
+    choose_held = held_out_by_operator if settings.held_out_by == "operator" else held_out
+    held = choose_held(tasks, settings.held_out_share, settings.seed, settings.alike, ids)
     rest = [task for task in tasks if task not in held]
     train = balanced(choose(rest, settings.k, settings.alike, dropped), dropped)
     test = choose(held, settings.k, settings.alike, dropped)
@@ -120,6 +139,9 @@ def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Cu
         dropped=+dropped,
         contaminated=out,
         evaluation_tasks=len(evaluation),
+        computed=computations is not None,
+        same=same,
+        not_compared=dict(computations.unknown) if computations is not None else {},
         runs=[_of_run(run) for run in runs],
     )
 
@@ -159,6 +181,7 @@ def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
         "families": {"train": dict(curated.train.families), "test": dict(curated.test.families)},
         "dropped": dict(curated.dropped.most_common()),
         "contaminated": curated.contaminated,
+        "same": [[pair.one, pair.other, pair.by] for pair in curated.same],
         "files": hashes,
     }
 

@@ -40,7 +40,7 @@ class ProgressPrinter(TrainerCallback):
         if not state.is_world_process_zero or step % max(1, most // 20):
             return
         values = logs or {}
-        shown = ("reward", "valid_fraction", "loss")
+        shown = ("reward", "valid_fraction", "speedup", "loss")
         told = [f"{name} {values[name]:.4g}" for name in shown if name in values]
         if told:
             self.console.print(f"step {step} of {most}: {', '.join(told)}", markup=False, soft_wrap=True)

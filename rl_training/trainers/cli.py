@@ -103,6 +103,7 @@ def rl(config: RlConfig) -> None:
     from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.hacks import HackMemory
     from kernelwright.rl_training.rewards.scheme import scheme_of
+    from kernelwright.rl_training.tasks import tasks_of_device
 
     rollouts, algorithm, updates = config.rollouts, config.algorithm, config.updates
     seed, data = updates.seed, rollouts.data
@@ -118,7 +119,7 @@ def rl(config: RlConfig) -> None:
         devices = (on_cluster.device,)
     else:
         devices = devices_of(rollouts.target)
-    scheme, given = scheme_of(algorithm.reward), _tasks(data, seed, devices[0])
+    scheme, given = scheme_of(algorithm.reward), tasks_of_device(data, seed, devices[0])
     tasks = given.train
     _check_held_out(config, given)
     _quiet()
@@ -233,20 +234,8 @@ def _check_held_out(config: RlConfig, given: "Tasks") -> None:
     if config.policy.deepspeed is not None or os.environ.get("ACCELERATE_USE_FSDP") == "true":
         raise UsageError(
             "--evaluate-every: the first process generates alone, and has not all weights",
-            "leave it out, and evaluate checkpoints with `train evaluate`",
+            "leave it out, and evaluate the policy with `train evaluate` afterwards",
         )
-
-
-def _tasks(data: Sequence[str], seed: int, target: str) -> "Tasks":
-    from kernelwright.rl_training.tasks import tasks_from
-
-    found = tasks_from(data, 0.0, seed)
-    if found.device.partition(":")[0] != target.partition(":")[0]:
-        raise UsageError(
-            f"--target {target}: the tasks are for {found.device}, and prompts describe that",
-            f"use --target {found.device}, or runs on {target}",
-        )
-    return found
 
 
 def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:

@@ -13,6 +13,7 @@ from kernelwright.kernelbench.records import Interval, Stages, Task, Verdict
 from kernelwright.kernelbench.remote.wire import SentTask
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.curation.curate import Curated, CurationSettings, curate, write
+from kernelwright.rl_training.curation.split import held_out_by_operator
 from kernelwright.rl_training.environment.task_data import TaskData, family_of
 from kernelwright.rl_training.exemplars import ExemplarStore
 from tests.helpers.results import run_factory
@@ -222,6 +223,25 @@ def test_what_is_held_out_is_of_families_that_training_never_sees(run: RunDataba
         again = curate([run], [], CurationSettings(held_out_share=0.34, seed=seed))
         assert again.test.rows() == curated.test.rows()
     assert len(splits) > 1  # the seed does something
+
+
+def test_held_out_by_operator_training_never_sees_it(run: RunDatabase) -> None:
+    fill(run, (*NAMES, "level2/bmm_softmax", "level2/linear_gelu_layer_norm", "level1/matmul_square"))
+    seen = set()
+    for seed in range(8):
+        settings = CurationSettings(held_out_share=0.34, seed=seed, held_out_by="operator")
+        curated = curate([run], [], settings)
+        train, test = (
+            {operator for one in part.tasks for operator in one.data.family.split("+")}
+            for part in (curated.train, curated.test)
+        )
+        assert curated.test.tasks and test - train
+        held = test - train
+        assert all(held & set(one.data.family.split("+")) for one in curated.test.tasks)
+        seen.add(frozenset(held))
+    assert len(seen) > 1
+    with pytest.raises(UsageError, match="no operator of these 1 tasks can be held out"):
+        held_out_by_operator(curated.train.tasks[:1], 0.5, 0, 0.8)
 
 
 def test_near_duplicates_of_a_reference_are_not_parted(run: RunDatabase) -> None:

@@ -35,7 +35,24 @@ def logged(folder: Path) -> list[dict[str, float]]:
 
 
 def test_a_group_of_equal_rewards_is_drawn_again(model: Path, tmp_path: Path) -> None:
-    pays = [0, 0, 0, 0, 1.5, 1.2, 1.5, 1.2, 1.1, 1.1, 1.1, 1.1, 1.3, 1.4, 1.3, 1.4]  # the first group, its second draw, its third
+    pays = [
+        0,
+        0,
+        0,
+        0,
+        1.5,
+        1.2,
+        1.5,
+        1.2,
+        1.1,
+        1.1,
+        1.1,
+        1.1,
+        1.3,
+        1.4,
+        1.3,
+        1.4,
+    ]  # the first group, its second draw, its third
     pool = Paying(lambda number: pays[number])
     run(settings(model, steps=1, redraws=5), tmp_path, pool, [MetricsFile(tmp_path)])
     assert len(pool.seen) == 16

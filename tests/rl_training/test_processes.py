@@ -7,7 +7,7 @@ import pytest
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.rl_training.trainers.processes import from_first, share_of
 from tests.helpers.rl_training import tiny_policy
-from tests.helpers.rl_training.distributed import launch
+from tests.helpers.rl_training.distributed import FSDP2, launch
 
 pytest.importorskip("trl")
 from safetensors.torch import load_file
@@ -68,6 +68,39 @@ def test_two_processes_train_as_one_does(changed: dict[str, object], tmp_path: P
         "step-000001-0.jsonl",
         "step-000002-0.jsonl",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", [{}, {"turns": 2, "estimator": "rloo", "redraws": 1}], ids=str)
+def test_sharded_weights_are_those_of_one_process(changed: dict[str, object], tmp_path: Path) -> None:
+    """With FSDP2, as `accelerate launch` configures it, over gloo."""
+    model = tiny_policy.save(tmp_path / "tiny", tiny_policy.BRIEF_CHAT)
+    arranged = {"steps": 2, "batch": 8, "micro_batch": 4, **changed}
+    launch(1, model, tmp_path / "one", **arranged)
+    launch(2, model, tmp_path / "sharded", FSDP2, **arranged)
+    first, one, sharded = (
+        load_file(folder / "model.safetensors")
+        for folder in (model, tmp_path / "one" / "policy", tmp_path / "sharded" / "policy")
+    )
+    moved = max(float((one[name] - first[name]).abs().max()) for name in one)
+    apart = max(float((one[name] - sharded[name]).abs().max()) for name in one)
+    assert apart < 1e-3 * moved, (apart, moved)
+
+
+@pytest.mark.slow
+def test_sharded_processes_write_replies_of_their_own_lengths(tmp_path: Path) -> None:
+    """Each goes on until all have ended, or one would wait for ever for another's weights."""
+    model = tiny_policy.save(tmp_path / "tiny", tiny_policy.BRIEF_CHAT)
+    told = launch(
+        2, model, tmp_path / "out", FSDP2,
+        steps=2, batch=8, micro_batch=4, max_completion=100, temperature=2.0, samples=True,
+    )  # fmt: skip
+    assert "process 0: 2 steps, 16 replies graded" in told
+    launch(
+        2, model, tmp_path / "out", FSDP2,
+        steps=3, batch=8, micro_batch=4, max_completion=100, temperature=2.0, samples=True,
+    )  # fmt: skip
+    assert (tmp_path / "out" / "policy" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from kernelwright.rl_training.trajectory import read
 from tests.helpers.results import run_factory
 from tests.helpers.rl_training import tiny_policy
 from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
-from tests.helpers.rl_training.served import served
+from tests.helpers.rl_training.served import FilePool, file, served
 
 pytestmark = pytest.mark.training
 
@@ -74,11 +74,28 @@ def test_rl_with_a_real_evaluator(
     words = ("rl", "--model", model, "--data", run, "--out", tmp_path / "rl", "--cpu", "--steps", 1,
              "--batch-size", 4, "--micro-batch", 4, "--group", 2, "--max-completion", 6)  # fmt: skip
     assert typed(*words) == 0, capsys.readouterr().err
-    (file,) = (tmp_path / "rl" / "trajectories").iterdir()
-    turns = [turn for made in read(file) for turn in made.turns]
+    (kept,) = (tmp_path / "rl" / "trajectories").iterdir()
+    turns = [turn for rollout in read(kept) for turn in rollout.turns]
     assert len(turns) == 4
     assert all(turn.outcome.verdict == "build_error" and turn.reward == 0 for turn in turns)
     assert (tmp_path / "rl" / "policy" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_tasks_are_checked_on_a_server(typed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    """The winner as fast as in the run, and then not; references that are paid for nothing."""
+    with run_factory.new_run(tmp_path / "run") as database:
+        task = builtin_task("level1/relu")
+        database.add_task(task)
+        tried(database, task, made(file(1.5)), 1.5)
+    with served(tmp_path / "requests.db", FilePool(kernels_only=True)) as url:
+        assert typed("check", "--data", tmp_path / "run", "--evaluator", url) == 0, capsys.readouterr().err
+    assert "1 of 1 tasks reward what they should" in capsys.readouterr().out
+    with served(tmp_path / "other.db", FilePool()) as url:
+        assert typed("check", "--data", tmp_path / "run", "--evaluator", url, "--json") == 1
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert told["wrong"] == 1 and "the reference, disguised, earns" in printed.err
 
 
 @pytest.mark.slow
@@ -89,8 +106,8 @@ def test_rl_on_a_server(
              "--batch-size", 4, "--micro-batch", 4, "--group", 2, "--max-completion", 6)  # fmt: skip
     with served(tmp_path / "requests.db") as url:
         assert typed(*words, "--evaluator", url) == 0, capsys.readouterr().err
-    (file,) = (tmp_path / "rl" / "trajectories").iterdir()
-    turns = [turn for made in read(file) for turn in made.turns]
+    (kept,) = (tmp_path / "rl" / "trajectories").iterdir()
+    turns = [turn for rollout in read(kept) for turn in rollout.turns]
     assert len(turns) == 4 and all(turn.outcome.verdict == "build_error" for turn in turns)
     assert typed(*words, "--evaluator", url) == 2
     assert f"{url} does not answer" in capsys.readouterr().err

@@ -4,17 +4,33 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 _TOKENS = 12  # of a reply
 
 
-def launch(processes: int, model: Path, out: Path, **changed: object) -> str:
+# What `accelerate launch` sets for a configuration with FSDP2.
+FSDP2 = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
+}
+
+
+def launch(
+    processes: int,
+    model: Path,
+    out: Path,
+    environment: Mapping[str, str] | None = None,
+    **changed: object,
+) -> str:
     """Train in so many processes, as torchrun starts them, and return what they print.
 
-    `changed`: settings; `pays`: of the n-th reply, as of `Paying`.
+    `changed`: settings; `pays`: of the n-th reply, as of `Paying`; `samples`: whether replies are the
+    policy's own. `environment`: as `accelerate launch` sets it, of FSDP for one.
     """
     command = [sys.executable]
     if processes > 1:
@@ -22,7 +38,7 @@ def launch(processes: int, model: Path, out: Path, **changed: object) -> str:
     command += ["-m", __name__, str(model), str(out), json.dumps(changed)]
     made = subprocess.run(
         command,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | dict(environment or {}),
         capture_output=True,
         text=True,
         timeout=300,
@@ -30,6 +46,24 @@ def launch(processes: int, model: Path, out: Path, **changed: object) -> str:
     )
     assert made.returncode == 0, made.stderr[-3000:]
     return made.stdout
+
+
+def _shard_on_cpus() -> None:
+    """Let accelerate shard over processes without GPUs: it does so for GPUs alone, torch for any device."""
+    from accelerate import PartialState
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import DistributedType
+
+    begin = AcceleratorState.__init__
+
+    def begin_sharded(self: Any, mixed_precision: Any = None, cpu: bool = False, **given: Any) -> None:
+        here = PartialState(cpu)._shared_state
+        if here["distributed_type"] is DistributedType.MULTI_CPU:
+            here["distributed_type"] = DistributedType.MULTI_GPU
+        begin(self, mixed_precision, cpu, **given)
+        here["distributed_type"] = self.distributed_type
+
+    AcceleratorState.__init__ = begin_sharded
 
 
 def main() -> None:
@@ -40,7 +74,7 @@ def main() -> None:
     from tests.helpers.rl_training.reading_pool import Paying, ReadingPool, run, settings
 
     model, out, changed = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
-    pays = changed.pop("pays", None)
+    pays, samples = changed.pop("pays", None), changed.pop("samples", False)
     pool = Paying(lambda n: pays[n % len(pays)]) if pays else ReadingPool()
 
     class Scripted(online.OnlineTrainer):
@@ -53,7 +87,10 @@ def main() -> None:
                 made.append(online._Generated(list(prompt), ids, None))
             return made
 
-    online_run.OnlineTrainer = Scripted  # type: ignore[misc]
+    if not samples:
+        online_run.OnlineTrainer = Scripted  # type: ignore[misc]
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        _shard_on_cpus()
     torch.manual_seed(0)
     done = run(settings(model, **changed), out, pool)
     print(f"process {rank()}: {done.steps} steps, {len(pool.seen)} replies graded")

@@ -56,6 +56,7 @@ class FilePool:
     counts: Counter[str] = field(default_factory=Counter)
     died: int = 0
     gate: threading.Event | None = None  # that evaluations wait for
+    kernels_only: bool = False  # whether a file that no speedup is named in is wrong
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _draws: random.Random = field(default_factory=lambda: random.Random(1))
 
@@ -88,6 +89,12 @@ class FilePool:
             raise TaskError("the reference fails", "correct it")
         if "wrong" in candidate.source:
             return run_factory.evaluation(task, candidate, Verdict.wrong_output, reason="it is wrong")
+        if "cheats" in candidate.source:
+            return run_factory.evaluation(task, candidate, Verdict.cheating, reason="it keeps its outputs")
+        if self.kernels_only and "speedup=" not in candidate.source:
+            return run_factory.evaluation(
+                task, candidate, Verdict.wrong_output, reason="no kernel of its own"
+            )
         speedup = float(candidate.source.partition("speedup=")[2].partition(" ")[0] or 1.0)
         return run_factory.evaluation(task, candidate, eager=speedup, compile=speedup)
 
