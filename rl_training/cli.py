@@ -19,8 +19,8 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.cluster.options import VerlConfig
 
 
-class Comparison(StrEnum):
-    """Comparison of tasks that may be the same."""
+class ComparedBy(StrEnum):
+    """What tasks that may be the same are compared by."""
 
     text = "text"
     computations = "computations"
@@ -53,9 +53,9 @@ def curate(
     ] = HeldOutBy.combination,
     seed: Annotated[int, typer.Option(help="Seed for the choice of held-out tasks.")] = 0,
     compare: Annotated[
-        Comparison,
+        ComparedBy,
         typer.Option(help="Comparison of tasks: their text, or what they compute, too, which runs them."),
-    ] = Comparison.computations,
+    ] = ComparedBy.computations,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +79,7 @@ def curate(
     with ExitStack() as stack:
         opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]
         computations = None
-        if compare is Comparison.computations and (evaluation or held_out_share > 0):
+        if compare is ComparedBy.computations and (evaluation or held_out_share > 0):
             referee = stack.enter_context(Referee.start(cache=cache_folder()))
             computations = Computations(referee.sessions.pool)
         curated = curated_of(opened, evaluation, settings, computations)

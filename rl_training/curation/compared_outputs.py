@@ -53,7 +53,7 @@ def serve(channel: Channel) -> None:
         compared = _first(message["sources"], message["precision"])
         channel.send_json({"same": [compared.same(*other) for other in message["others"]]})
     except Exception as error:  # noqa: BLE001 - the same
-        channel.send_json({"error": f"{type(error).__name__}: {error}"[:500]})
+        channel.send_json({"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]})
 
 
 def _first(sources: Sequence[str], precision: str) -> _Compared:

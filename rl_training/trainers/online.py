@@ -26,12 +26,12 @@ from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.exemplars import ExemplarStore
 from kernelwright.rl_training.rewards.remeasure import BestSoFar
 from kernelwright.rl_training.rewards.smoothing import Running
+from kernelwright.rl_training.tracking.step_metrics import StepClock, reply_metrics
 from kernelwright.rl_training.trainers.advantages import Credited, advantages
 from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
 from kernelwright.rl_training.trainers.processes import concatenated, from_first
 from kernelwright.rl_training.trainers.settings import OnlineSettings
 from kernelwright.rl_training.trainers.shared_rollouts import SampledReply, SharedRollouts
-from kernelwright.rl_training.trainers.step_metrics import StepClock, reply_metrics
 from kernelwright.rl_training.trajectory import Trajectory
 
 

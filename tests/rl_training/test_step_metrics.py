@@ -12,7 +12,7 @@ from kernelwright.rl_training.trajectory import SpentSeconds, Trajectory, Turn
 pytest.importorskip("trl")
 from transformers import TrainerControl, TrainerState
 
-from kernelwright.rl_training.trainers.step_metrics import StepClock, reply_metrics
+from kernelwright.rl_training.tracking.step_metrics import StepClock, reply_metrics
 
 _FAMILIES = {"softmax": "normalization", "relu": "activation"}
 _MEASURED = SpentSeconds(queue=1.0, build=0.5, verify=2.0, time=3.0)

@@ -155,10 +155,10 @@ def _init_arguments(source: str, where: str) -> _Given:
     """Return what get_init_inputs returns, [[4], {"bias": False}], as arguments: "4, bias=False"."""
     function = module_scope(parse(source, where)).definitions.get("get_init_inputs")
     form = "KernelBook's get_init_inputs returns [[…], {…}], positional arguments and those by name"
-    statement = function.body[-1] if isinstance(function, ast.FunctionDef) else None
-    if not isinstance(function, ast.FunctionDef) or not isinstance(statement, ast.Return):
-        raise UsageError(f"{where}: no get_init_inputs that returns arguments", form)
-    value = statement.value
+    body = function.body if isinstance(function, ast.FunctionDef) else []
+    if function is None or len(body) != 1 or not isinstance(body[0], ast.Return):
+        raise UsageError(f"{where}: no get_init_inputs that does nothing but return arguments", form)
+    value = body[0].value
     pair = value.elts if isinstance(value, ast.List | ast.Tuple) else []
     if len(pair) != 2 or not isinstance(pair[0], ast.List | ast.Tuple) or not isinstance(pair[1], ast.Dict):
         raise UsageError(f"{where}: get_init_inputs does not return two parts", form)
