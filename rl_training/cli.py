@@ -20,14 +20,14 @@ from kernelwright.rl_training.cluster.options import VerlConfig
 
 
 class ComparedBy(StrEnum):
-    """What tasks that may be the same are compared by."""
+    """Properties by which tasks are compared."""
 
     text = "text"
     computations = "computations"
 
 
 class HeldOutBy(StrEnum):
-    """What tasks are held out by."""
+    """Properties by which tasks are held out."""
 
     combination = "combination"
     operator = "operator"
