@@ -44,7 +44,7 @@ def offline(config: OfflineConfig) -> None:
         method=source.method.value,
         reward=scheme,
         steps=updates.steps,
-        learning_rate=updates.learning_rate,
+        learning_rate=updates.chosen_rate(config.policy.lora_rank is not None),
         batch=updates.batch_size,
         seed=updates.seed,
         lora=lora,

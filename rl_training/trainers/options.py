@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 from pydantic import Field
@@ -15,7 +15,6 @@ from kernelwright.rl_training.trainers.precision import Precision, usual
 
 Steps = Annotated[int, Field(ge=1), typer.Option(help="Number of updates.")]
 BatchSize = Annotated[int, Field(ge=1), typer.Option(help="Samples for each update.")]
-LearningRate = Annotated[float, Field(gt=0), typer.Option(help="Highest learning rate.")]
 SaveEvery = Annotated[int, Field(ge=1), typer.Option(help="Steps between checkpoints.")]
 MaxLength = Annotated[
     int, Field(ge=1), typer.Option(help="Tokens of a prompt with its reply; longer ones are left out.")
@@ -75,13 +74,24 @@ class TrainedPolicyOptions(PolicyOptions):
 class UpdateOptions(Section):
     """Updates of the weights."""
 
+    # Of all weights, and of adapters: ten times as much, at any rank ("LoRA Without Regret", 2025,
+    # https://thinkingmachines.ai/blog/lora).
+    usual_rates: ClassVar[tuple[float, float]] = (1e-5, 1e-4)
+
     steps: Steps = 100
-    learning_rate: LearningRate = 1e-5
+    learning_rate: Annotated[
+        float | None,
+        Field(gt=0),
+        typer.Option(help="Highest learning rate.", show_default="1e-5; 1e-4 for adapters"),
+    ] = None
     batch_size: BatchSize = 16
     seed: Annotated[
         int, Field(ge=0), typer.Option(help="Seed of the order, of sampling and of new adapters.")
     ] = 0
     save_every: SaveEvery = 10
+
+    def chosen_rate(self, adapters: bool) -> float:
+        return self.learning_rate or self.usual_rates[adapters]
 
 
 class TrainedUpdateOptions(UpdateOptions):
@@ -131,7 +141,13 @@ class SftConfig(Section):
 
 
 class RlUpdateOptions(TrainedUpdateOptions):
-    learning_rate: LearningRate = 2e-6
+    usual_rates: ClassVar[tuple[float, float]] = (2e-6, 2e-5)
+
+    learning_rate: Annotated[
+        float | None,
+        Field(gt=0),
+        typer.Option(help="Highest learning rate.", show_default="2e-6; 2e-5 for adapters"),
+    ] = None
     batch_size: BatchSize = 64
     updates_per_batch: Annotated[
         int, Field(ge=1), typer.Option(help="Updates with the same replies; clips need two.")
@@ -296,7 +312,7 @@ def settings_in_common(policy: TrainedPolicyOptions, updates: TrainedUpdateOptio
     return {
         "model": policy.model,
         "steps": updates.steps,
-        "learning_rate": updates.learning_rate,
+        "learning_rate": updates.chosen_rate(policy.lora_rank is not None),
         "batch": updates.batch_size,
         "micro_batch": min(updates.micro_batch, updates.batch_size),
         "seed": updates.seed,

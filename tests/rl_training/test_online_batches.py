@@ -19,6 +19,7 @@ from kernelwright.rl_training.trainers import online
 from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments, require_runnable
 from kernelwright.rl_training.trainers.collapse import HealthLimits
 from kernelwright.rl_training.trainers.online_run import _arguments
+from kernelwright.rl_training.trainers.options import RlUpdateOptions, SftUpdateOptions
 from tests.helpers.rl_training.reading_pool import Paying, ReadingPool, run, settings
 
 pytestmark = pytest.mark.training
@@ -114,6 +115,12 @@ def test_vllm_is_told_what_was_chosen(tmp_path: Path) -> None:
     served = settings(tmp_path, vllm="server", vllm_url="http://gpu3:8000")
     made = _arguments(served, arguments(served, tmp_path, NOT_TRACKED), HealthLimits())
     assert made.vllm_mode == "server" and made.vllm_server_base_url == "http://gpu3:8000"
+
+
+def test_adapters_learn_faster_unless_a_rate_is_given() -> None:
+    assert (RlUpdateOptions().chosen_rate(False), RlUpdateOptions().chosen_rate(True)) == (2e-6, 2e-5)
+    assert (SftUpdateOptions().chosen_rate(False), SftUpdateOptions().chosen_rate(True)) == (1e-5, 1e-4)
+    assert RlUpdateOptions(learning_rate=1e-3).chosen_rate(True) == 1e-3
 
 
 @pytest.mark.parametrize(("changed", "said"), [
