@@ -140,7 +140,7 @@ def curate(
         contaminated=out,
         evaluation_tasks=len(evaluation),
         computed=computations is not None,
-        same=same,
+        same=_each_once(same),
         not_compared=dict(computations.unknown) if computations is not None else {},
         runs=[_of_run(run) for run in runs],
     )
@@ -184,6 +184,14 @@ def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
         "same": [[pair.one, pair.other, pair.by] for pair in curated.same],
         "files": hashes,
     }
+
+
+def _each_once(pairs: Sequence[SameComputation]) -> list[SameComputation]:
+    """Leave out pairs that are there the other way round."""
+    once: dict[frozenset[str], SameComputation] = {}
+    for pair in pairs:
+        once.setdefault(frozenset((pair.one, pair.other)), pair)
+    return list(once.values())
 
 
 def _require_correct(tasks: Sequence[TaskSamples], reading: SampleSet, runs: Sequence[RunDatabase]) -> None:

@@ -12,6 +12,7 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Interval, Stages, Task, Verdict
 from kernelwright.kernelbench.remote.wire import SentTask
 from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training.curation.computations import SameComputation
 from kernelwright.rl_training.curation.curate import Curated, CurationSettings, curate, write
 from kernelwright.rl_training.curation.split import held_out_by_operator
 from kernelwright.rl_training.environment.task_data import TaskData, family_of
@@ -282,6 +283,41 @@ def test_evaluation_tasks_are_left_out_by_id_and_by_what_they_compute(run: RunDa
     names = {one.data.task.id for one in curated.train.tasks}
     assert names == {f"builtin:{name}" for name in NAMES} - {softmax.id, relu.id}
     assert accounted(curated)
+
+
+class Known:
+    """In place of `Computations`: these pairs compute the same."""
+
+    def __init__(self, *pairs: set[str]) -> None:
+        self.pairs = pairs
+        self.unknown = {"builtin:level1/silu": "it ended its worker"}
+
+    def same(self, tasks: list[Task], others: list[Task]) -> list[SameComputation]:
+        return [
+            SameComputation(a.id, b.id, "outputs")
+            for a in tasks
+            for b in others
+            if {a.id, b.id} in self.pairs
+        ]
+
+
+def test_what_computes_the_same_is_left_out_or_stays_together(run: RunDatabase, tmp_path: Path) -> None:
+    fill(run)
+    relu, softmax, sums = (f"builtin:level1/{name}" for name in ("relu", "softmax", "sum_rows"))
+    evaluation = Task(id="kernelbench:1/9", level=1, source="# quite another text")
+    known = Known({evaluation.id, relu}, {softmax, sums})
+    for seed in range(4):
+        settings = CurationSettings(held_out_share=0.4, seed=seed)
+        curated = curate([run], [evaluation], settings, known)  # type: ignore[arg-type]
+        assert curated.contaminated == {relu: evaluation.id}
+        sides = [{one.data.task.id for one in part.tasks} for part in (curated.train, curated.test)]
+        assert any({softmax, sums} <= side for side in sides) and relu not in sides[0] | sides[1]
+    assert len(curated.same) == 2
+    written = write(curated, tmp_path / "data", "")
+    assert written["same"] == [[evaluation.id, relu, "outputs"], [softmax, sums, "outputs"]]
+    sheet = (tmp_path / "data" / "DATASHEET.md").read_text()
+    assert f"- {softmax} and {sums}, by outputs" in sheet
+    assert "- builtin:level1/silu was compared by its graph alone: it ended its worker" in sheet
 
 
 def test_no_family_drowns_the_others(run: RunDatabase) -> None:

@@ -35,7 +35,18 @@ def test_it_prints_one_json_object(
 ) -> None:
     names = tmp_path / "evaluation.txt"
     names.write_text("builtin:level1/softmax\n")
-    words = (run, "--out", tmp_path / "data", "--k", 1, "--evaluation-list", names, "--json")
+    words = (
+        run,
+        "--out",
+        tmp_path / "data",
+        "--k",
+        1,
+        "--evaluation-list",
+        names,
+        "--compare",
+        "text",
+        "--json",
+    )
     assert typed(monkeypatch, *words) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["schema"] == 1
@@ -46,10 +57,24 @@ def test_it_prints_one_json_object(
     }
 
 
+@pytest.mark.slow
+def test_tasks_are_compared_by_what_they_compute(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    softmax = builtin_task("level1/softmax").source.replace("torch.softmax(x, dim=-1)", "x.softmax(1)")
+    other = tmp_path / "in_other_words.py"
+    other.write_text(softmax)
+    names = tmp_path / "evaluation.txt"
+    names.write_text(f"{other}\n")
+    assert typed(monkeypatch, run, "--out", tmp_path / "data", "--evaluation-list", names, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["contaminated"] == {"builtin:level1/softmax": "file:in_other_words"}
+
+
 def test_it_says_what_was_left_out_and_that_nothing_was_checked(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed(monkeypatch, run, "--out", tmp_path / "data") == 0
+    assert typed(monkeypatch, run, "--out", tmp_path / "data", "--compare", "text") == 0
     said = capsys.readouterr().out
     assert "3 left out: its task has 2 faster ones" in said
     assert "contamination was not checked" in said
