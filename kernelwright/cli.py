@@ -192,7 +192,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         status = 2
     except ClickException as error:
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = error.format_message().replace("Value error, ", "")  # type: ignore[attr-defined]
         if message:  # there is none where a command is missing, whose help has been printed
             print(f"error: {message} — see `kernelwright --help`", file=sys.stderr)
         status = 2 if message else 0

@@ -4,9 +4,8 @@ import json
 import shlex
 import sys
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -17,20 +16,6 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.options import command
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.cluster.options import VerlConfig
-
-
-class ComparedBy(StrEnum):
-    """Properties by which tasks are compared."""
-
-    text = "text"
-    computations = "computations"
-
-
-class HeldOutBy(StrEnum):
-    """Properties by which tasks are held out."""
-
-    combination = "combination"
-    operator = "operator"
 
 
 def curate(
@@ -48,14 +33,14 @@ def curate(
         float, typer.Option(help="Share of the tasks to hold out, by whole families of operators.")
     ] = 0.2,
     held_out_by: Annotated[
-        HeldOutBy,
+        Literal["combination", "operator"],
         typer.Option(help="What training never sees: combinations of operators, or operators themselves."),
-    ] = HeldOutBy.combination,
+    ] = "combination",
     seed: Annotated[int, typer.Option(help="Seed for the choice of held-out tasks.")] = 0,
     compare: Annotated[
-        ComparedBy,
+        Literal["text", "computations"],
         typer.Option(help="Comparison of tasks: their text, or what they compute, too, which runs them."),
-    ] = ComparedBy.computations,
+    ] = "computations",
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
@@ -75,11 +60,11 @@ def curate(
     evaluation = (
         sources.resolve([], suite=evaluation_list, kernelbench_dir=kernelbench_dir) if evaluation_list else []
     )
-    settings = CurationSettings(k=k, held_out_share=held_out_share, held_out_by=held_out_by.value, seed=seed)
+    settings = CurationSettings(k=k, held_out_share=held_out_share, held_out_by=held_out_by, seed=seed)
     with ExitStack() as stack:
         opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]
         computations = None
-        if compare is ComparedBy.computations and (evaluation or held_out_share > 0):
+        if compare == "computations" and (evaluation or held_out_share > 0):
             referee = stack.enter_context(Referee.start(cache=cache_folder()))
             computations = Computations(referee.sessions.pool)
         curated = curated_of(opened, evaluation, settings, computations)
