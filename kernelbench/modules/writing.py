@@ -23,6 +23,9 @@ from kernelwright.kernelbench.modules.tracing import SEED, TracedCall
 _WIDTH = 100
 _ALWAYS = ("self", "torch", "nn")  # names in every forward
 _SMALLEST = 17  # of the sizes at which calls are compared
+_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # between quotes, whose words are no names
+_WORD = re.compile(rf"{_TEXT}|(?<![.\w])\w+\b(?!=)")  # which is no attribute, and no keyword of a call
+_KEYWORD = re.compile(rf"{_TEXT}|\b(\w+) = ")
 
 
 def task_source(call: TracedCall, inputs: Sequence[str] = (), name: str = "Model") -> str:
@@ -192,14 +195,10 @@ def _forward(call: TracedCall) -> tuple[str, list[str]]:
             result, code = "", line
         if not code or result in weights:
             continue
-        code = re.sub(r"\b(\w+) = ", r"\1=", code)
-        code = re.sub(
-            r"(?<![.\w])\w+\b(?!=)",
-            lambda m: _attribute(weights[m[0]], lists) if m[0] in weights else m[0],
-            code,
-        )
+        code = _KEYWORD.sub(lambda m: f"{m[1]}=" if m[1] else m[0], code)
+        code = _WORD.sub(lambda m: _attribute(weights[m[0]], lists) if m[0] in weights else m[0], code)
         lines.append(f"    {result.partition(' :')[0]}{equals}{code}")
-    used = set(re.findall(r"(?<![.\w])\w+\b(?!=)", "\n".join(lines[1:])))
+    used = set(_WORD.findall("\n".join(lines[1:])))
     imports = {_import(name, value) for name, value in written.globals.items() if name in used}
     return "\n".join(lines), sorted(imports - {"import torch", ""})
 

@@ -51,6 +51,24 @@ def model_of(source: str) -> tuple[nn.Module, list[Any]]:
     return scope["Model"](*scope["get_init_inputs"]()), scope["get_inputs"]()
 
 
+class Named(nn.Module):
+    """Weights named like keywords, and like words in their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.mean = nn.Parameter(torch.rand(8)), nn.Parameter(torch.rand(8))
+        self.input = nn.Parameter(torch.rand(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.layer_norm(input=x * self.input, normalized_shape=(8,), weight=self.weight, bias=self.mean)
+        return F.mse_loss(y, target=self.mean.expand_as(y), reduction="mean")
+
+
+def test_a_weight_may_have_the_name_of_a_keyword_or_of_its_value() -> None:
+    source = task_source(trace_call(Named(), (torch.randn(4, 8),)))
+    assert "weight=self.weight" in source and "reduction='mean'" in source
+
+
 def test_the_task_of_a_module_has_its_weights_and_computes_the_same() -> None:
     module = Gate().eval()
     x, bias = torch.randn(8, 8), torch.randn(8)
