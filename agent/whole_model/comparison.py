@@ -132,15 +132,18 @@ class StepPair(AbstractContextManager["StepPair"]):
 
     def deviations(self) -> tuple[ResultDeviation, ...]:
         """Return how far outputs, or the loss and gradients, are from those of `keep_exact`."""
-        stock, drop_in = (self._ask(side, "errors")["errors"] for side in (_STOCK, _DROP_IN))
+        stock, drop_in = (self._ask(side, "errors") for side in (_STOCK, _DROP_IN))
         return tuple(
             ResultDeviation(
                 name=name,
                 size=str(size) if len(self._sizes) > 1 else "",
                 stock_error=error,
                 drop_in_error=other[name],
+                budget=budgets[name],
             )
-            for size, one, other in zip(self._sizes, stock, drop_in, strict=True)
+            for size, one, other, budgets in zip(
+                self._sizes, stock["errors"], drop_in["errors"], stock["budgets"], strict=True
+            )
             for name, error in one.items()
         )
 

@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import math
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from kernelwright.agent.whole_model.model_name import ModelName, lengths
 from kernelwright.agent.whole_model.step import ModelStep
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.modules.call_graph import said
+from kernelwright.results.dropin.runtime.accuracy import largest_error
 
 _SEED = 0  # for weights, and before each forward call whose results are compared: dropout
 
@@ -102,19 +104,26 @@ class MeasuredStep:
         return {}
 
     def errors(self) -> dict[str, Any]:
-        """Return how far outputs, or the loss and gradients, are from those in float64, by size."""
-        pairs = zip(map(_results, self._steps), self._exact, strict=True)
-        found = [_errors(results, exact) for results, exact in pairs]
+        """Return how far outputs, or the loss and gradients, are from those in float64, by size.
+
+        With how far those of kernels may be, if these are the model's own.
+        """
+        found, budgets = [], []
+        for step, exact in zip(self._steps, self._exact, strict=True):
+            results = _results(step)
+            errors = {name: _error(results.get(name), right) for name, right in exact.items()}
+            found.append(errors)
+            budgets.append({n: largest_error(e, results[n].dtype) for n, e in errors.items() if n in results})
         self._exact = []
-        return {"errors": found}
+        return {"errors": found, "budgets": budgets}
 
 
-def _errors(results: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return the largest errors, by the largest number of each result."""
-    return {
-        name: float((results[name].double() - right).abs().max()) / (float(right.abs().max()) or 1.0)
-        for name, right in exact.items()
-    }
+def _error(result: Tensor | None, exact: Tensor) -> float:
+    """Return the largest error of a result, by its largest number; infinite of one that is none, or NaN."""
+    if result is None or result.shape != exact.shape:
+        return math.inf
+    error = float((result.double() - exact).abs().max()) / (float(exact.abs().max()) or 1.0)
+    return math.inf if math.isnan(error) else error
 
 
 @dataclass

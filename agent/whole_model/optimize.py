@@ -71,20 +71,14 @@ class ModelOptimization:
         chosen = self._searched(config, command)
         return self._whole([self._result(part) for part in chosen])
 
-    def package_of_all(self, config: RunConfig, command: str) -> tuple[Path, list[PartResult]]:
-        """Find kernels and package all that can be, timing nothing; return the package's folder, and each.
-
-        Raises UsageError, MissingPrerequisite, StorageError.
-        """
-        results = [self._packaged(part) for part in self._searched(config, command)]
-        found = [result for result in results if result.package]
-        if not found:
-            why = results[0].reason
-            raise UsageError(f"no kernel of {self.model} can be packaged: {why}", "use another model")
-        return self._written(found), results
-
     def _searched(self, config: RunConfig, command: str) -> list[ExtractedPart]:
         """Run the agent on the tasks of the parts that are worth it, and return these."""
+        chosen = self.chosen()
+        self._search(config, [path for part in chosen for path in self.tasks_of(part)], command)
+        return chosen
+
+    def chosen(self) -> list[ExtractedPart]:
+        """Return the parts that kernels are written for. Raises UsageError if there are none."""
         chosen = [part for part in self.parts().parts if part.task][: self.most_parts]
         if not chosen:
             raise UsageError(
@@ -94,7 +88,6 @@ class ModelOptimization:
         for part in chosen:
             if part.one_size:
                 self.say(f"{part.name}: a kernel for the first size alone, because {part.one_size}")
-        self._search(config, [path for part in chosen for path in self._tasks_of(part)], command)
         return chosen
 
     def parts(self) -> ModelExtract:
@@ -118,7 +111,7 @@ class ModelOptimization:
             raise UsageError(f"{self.out} is of {' '.join(given)}", "give another --out")
         return found
 
-    def _tasks_of(self, part: ExtractedPart) -> list[Path]:
+    def tasks_of(self, part: ExtractedPart) -> list[Path]:
         """Return the task of a part; in training also its gradient, and the forward that saves for it."""
         path = self.out / TASKS / part.task
         files = [path.with_name(path.stem + end) for end in TRAINING_ENDS]
@@ -163,15 +156,8 @@ class ModelOptimization:
         return Winner.of(self.out / RUN, f"file:{Path(task).stem}")
 
     def _kernel(self, part: ExtractedPart, winner: Winner, slower: Sequence[str] = ()) -> PackagedKernel:
-        return PackagedKernel(
-            winner.name,
-            winner,
-            layers={part.kind: {}} if part.is_module else {},
-            functions=(part.function,) if part.function else () if part.is_module else (part.kind,),
-            constants=part.constants,
-            backward=Winner.all_of(self.out / RUN) if self.trains else (),
-            slower=slower,
-        )
+        found = Winner.all_of(self.out / RUN) if self.trains else ()
+        return packaged_kernel(part, winner, found, slower)
 
     def _result(self, part: ExtractedPart) -> PartResult:
         """Return the result of a part, from its file if it was timed before."""
@@ -286,3 +272,24 @@ def read(path: Path, kind: type[R]) -> R | None:
         return None
     except (OSError, ValidationError) as error:
         raise StorageError(f"{path} cannot be read", "delete it, and it is made again") from error
+
+
+def packaged_kernel(
+    part: ExtractedPart, winner: Winner, found: Sequence[Winner] = (), slower: Sequence[str] = ()
+) -> PackagedKernel:
+    """Return a part's kernel for a package, in the place of what the part is.
+
+    `found`: verified kernels, among which those of its gradient may be; without them ATen calls compute it.
+    `slower`: modes in which it is not called.
+    """
+    of_gradient = {f"{winner.task.id}{end.removesuffix('.py')}" for end in TRAINING_ENDS}
+    backward = tuple(each for each in found if each.task.id in of_gradient)
+    return PackagedKernel(
+        winner.name,
+        winner,
+        layers={part.kind: {}} if part.is_module else {},
+        functions=(part.function,) if part.function else () if part.is_module else (part.kind,),
+        constants=part.constants,
+        backward=backward,
+        slower=slower,
+    )

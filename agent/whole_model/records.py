@@ -1,5 +1,6 @@
 """Records of a model's parts and of what kernels for them gain, as they are written to files."""
 
+import math
 from typing import TypeAlias
 
 from pydantic import ConfigDict, Field
@@ -78,6 +79,11 @@ class ResultDeviation(Record):
     size: str = ""  # "" of a model with one
     stock_error: float
     drop_in_error: float
+    budget: float = math.inf  # of the latter: four times the former and a rounding
+
+    @property
+    def within(self) -> bool:
+        return self.drop_in_error <= self.budget
 
 
 class StepComparison(Record):

@@ -1,104 +1,163 @@
 """Architectures of Transformers with kernels for their parts: what must not change does not.
 
     python -m benchmarks architectures
+    python -m benchmarks architectures --only t5,bart
 
 Of each of fifteen models a step is taken apart, the builtin coder writes kernels for the parts, one candidate
-each, forward and gradient, for any batch and length; with all of them in it, timed or not, the model is held
-against itself without. Runs in runs/bench-architectures go on where they are. Machine: CPU, with the `dev`
-extra; it times nothing that is published. Time: 90 minutes. Writes models/architectures.md.
+each, forward and gradient, for any batch and length, which are verified; with all of them in it, fast or not,
+the model is held against itself without. Nothing is timed. Each model is kept in runs/bench-architectures
+when it is done, and the page is of all that are there. Machine: CPU, with the `dev` extra, other work does
+not matter. Time: 5 to 10 minutes a model. Writes models/architectures.md.
 """
 
 import json
 import runpy
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from benchmarks.export.verified import verified
 from benchmarks.publishing import log, made_by, table
-from kernelwright.agent.options.evaluation import EvaluationOptions
-from kernelwright.agent.options.run import RunConfig
-from kernelwright.agent.search.registry import SearchOptions
 from kernelwright.agent.whole_model.model_name import ModelName
-from kernelwright.agent.whole_model.optimize import RUN, ModelOptimization
-from kernelwright.kernelbench.errors import KernelwrightError
-from kernelwright.results.dropin.winner import Winner
+from kernelwright.agent.whole_model.optimize import ModelOptimization, packaged_kernel
+from kernelwright.kernelbench.errors import KernelwrightError, UsageError
+from kernelwright.kernelbench.records import Fingerprint
+from kernelwright.results.dropin.kernel_folder import PackagedKernel
+from kernelwright.results.dropin.package import write
 from kernelwright.results.store.folder import write_atomically
 
 _SCRIPT = Path("results") / "published" / "models" / "architectures.py"
 _RUNS = Path("runs") / "bench-architectures"
-_SIZES = ("batch=2,length=32", "batch=3,length=40", "batch=1,length=48,hidden")
+_SIZES = ("batch=2,length=32", "batch=1,length=48,hidden")
 _CHECKS = ("step", "autocast", "LoRA", "checkpointing", "compiled", "generate", "DDP", "FSDP2")
+_FINE = ("ok", "-", "")
+_NUMBERS = (
+    *("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen"),
+)
 
 
-def run(only: Annotated[str, typer.Option(help="Some, by commas; the table is printed.")] = "") -> None:
-    names = only.split(",") if only else runpy.run_path(str(_SCRIPT))["ARCHITECTURES"]
+def run(only: Annotated[str, typer.Option(help="Some of them, by commas.")] = "") -> None:
+    names = runpy.run_path(str(_SCRIPT))["ARCHITECTURES"]
+    wanted = only.split(",") if only else names
+    if unknown := [name for name in wanted if name not in names]:
+        raise UsageError(f"there is no architecture {unknown[0]}", f"give some of {', '.join(names)}")
+    for name in wanted:
+        if not _result(name).exists():
+            log(name)
+            write_atomically(_result(name), json.dumps(_checked(name), indent=1) + "\n")
+    found = {name: json.loads(_result(name).read_text()) for name in names if _result(name).exists()}
+    text = _page(found, len(names))
+    log(text)
+    write_atomically(_SCRIPT.with_suffix(".md"), text)
+
+
+def _result(name: str) -> Path:
+    return _RUNS / name / "checks.json"
+
+
+def _page(found: Mapping[str, Mapping[str, Any]], count: int) -> str:
+    """Return the page of all models that were checked."""
     rows, notes = [], []
-    for name in names:
-        found = _checked(name)
-        cells = [found.get(check, "") for check in _CHECKS]
-        notes += [
-            f"- {name}, {what}: {cell}"
-            for what, cell in zip(_CHECKS, cells, strict=True)
-            if cell not in ("ok", "-")
-        ]
-        short = ["no" if cell not in ("ok", "-") else cell for cell in cells]
-        rows.append((name, found["kernels"], found["calls"], *short))
-    machine = next(iter(Winner.all_of(_RUNS / names[0] / RUN))).evaluation.target.fingerprint
-    text = [
+    for name, each in found.items():
+        cells = [str(each.get(check, "")) for check in _CHECKS]
+        pairs = [*zip(_CHECKS, cells, strict=True), *each["left"].items()]
+        notes += [f"- {name}, {what}: {cell}" for what, cell in pairs if cell not in _FINE]
+        rows.append((name, each["kernels"], each["calls"], *("no" if c not in _FINE else c for c in cells)))
+    machines = [Fingerprint.model_validate(each["machine"]) for each in found.values() if each["machine"]]
+    lines = [
         "# Architectures with their kernels",
         "",
-        made_by("architectures", machine),
+        *(made_by("architectures", machine) for machine in machines[:1]),
+        f"It has run for {_NUMBERS[len(found)]} of {_NUMBERS[count]} architectures.",
         "",
-        "Each is a small model of Transformers with random weights, taken apart, with kernels of the builtin",
-        "coder for any batch and length in the place of its parts, whether they are faster or not. `calls`:",
-        "those of a step that kernels compute, of all calls of replaced layers and functions. The columns",
-        "after it hold the model with kernels against the model without: loss and gradients are at most four",
-        "times as far from float64 as stock's; compiled is one graph (`fullgraph=True`) at three sizes; DDP",
-        "and FSDP2 are two processes; generated tokens are equal.",
+        "Each is a small model of Transformers with random weights, taken apart, with kernels of the",
+        "builtin coder for any batch and length in the place of its parts, whether they are faster or not;",
+        "these were verified and not timed. `calls`: those of a step that kernels compute, of all calls of",
+        "replaced layers and functions. The columns after it hold the model with kernels against the model",
+        "without: loss and gradients are at most four times as far from float64 as stock's; compiled is one",
+        "graph (`fullgraph=True`) at three sizes; DDP and FSDP2 are two processes; tokens are equal.",
         "",
         *table(("architecture", "kernels", "calls", *_CHECKS), rows),
-        "",
-        *notes,
     ]
-    if only:
-        log("\n".join(text))
-    else:
-        write_atomically(_SCRIPT.with_suffix(".md"), "\n".join(text) + "\n")
+    return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
 def _checked(name: str) -> dict[str, Any]:
-    """Return what was found for a model, from its folder if it was before."""
-    out = _RUNS / name
-    known = out / "checks.json"
-    if known.exists():
-        kept: dict[str, Any] = json.loads(known.read_text())
-        return kept
-    log(name)
+    """Return what was found for a model."""
+    command = f"python -m benchmarks architectures --only {name}"
+    out = (_RUNS / name).resolve()
     work = ModelOptimization(
         ModelName.of(f"{_SCRIPT}:{name}", sizes=_SIZES), True, out, most_calls=24, say=log
     )
-    config = RunConfig(
-        search=SearchOptions(rounds=1), evaluation=EvaluationOptions(effort="quick", baselines=["eager"])
-    )
+    found: dict[str, Any] = {"kernels": "", "calls": "", "machine": None, "left": {}}
     try:
-        package, results = work.package_of_all(config, f"python -m benchmarks architectures --only {name}")
+        kernels, found["left"] = _kernels(work, out / "verified", command)
+        metadata = _packaged(kernels, out / "package", f"{name}_kernels", found["left"])
     except KernelwrightError as error:
-        return {"kernels": error.message, "calls": ""}
-    kernels = [
-        result.part if result.package else f"not {result.part} ({result.reason})" for result in results
-    ]
+        return found | {"left": found["left"] | {"no package": error.message}}
+    first = next(iter(kernels.values())).winner
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(_SCRIPT), name, str(package)],
+        [sys.executable, "-W", "ignore", str(_SCRIPT), name, str(out / "package" / metadata["name"])],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
     log(done.stdout)
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    by_kernel, by_layer = found["calls"]
-    found |= {"kernels": ", ".join(kernels), "calls": f"{by_kernel} of {by_kernel + by_layer}"}
-    write_atomically(known, json.dumps(found, indent=1) + "\n")
-    return found
+    checks: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    by_kernel, by_layer = checks["calls"]
+    return found | {
+        **checks,
+        "kernels": ", ".join(each["name"] for each in metadata["kernels"]),
+        "calls": f"{by_kernel} of {by_kernel + by_layer}",
+        "machine": first.evaluation.target.fingerprint.model_dump(mode="json"),
+    }
+
+
+def _kernels(
+    work: ModelOptimization, folder: Path, command: str
+) -> tuple[dict[str, PackagedKernel], dict[str, str]]:
+    """Return the kernels of a model's parts by name, and why those that are not right are left out."""
+    parts = work.chosen()
+    checked = verified([path for part in parts for path in work.tasks_of(part)], folder, command)
+    left = {each.task: f"{each.verdict}: {each.reason}" for each in checked if each.winner is None}
+    right = {each.task: each.winner for each in checked if each.winner is not None}
+    of_parts = {Path(part.task).stem: part for part in parts}
+    found = {
+        task: packaged_kernel(part, right[task], [*right.values()])
+        for task, part in of_parts.items()
+        if task in right
+    }
+    return found, left
+
+
+def _packaged(
+    kernels: Mapping[str, PackagedKernel], folder: Path, name: str, left: dict[str, str]
+) -> dict[str, Any]:
+    """Write a package of all kernels; return its metadata. `left` gets those that cannot be packaged.
+
+    Raises UsageError if there is none.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    log(f"packaging {len(kernels)} kernels")
+    try:
+        return write([*kernels.values()], folder, name, measure=False)
+    except UsageError as error:
+        why = error.message
+    alone = {}
+    for task, kernel in kernels.items():
+        with tempfile.TemporaryDirectory() as trial:
+            try:
+                write([kernel], Path(trial) / "package", name, measure=False)
+                alone[task] = kernel
+            except UsageError as error:
+                left[task] = error.message
+    if not alone:
+        raise UsageError(f"no kernel can be packaged: {why}", "choose another model")
+    return write([*alone.values()], folder, name, measure=False)

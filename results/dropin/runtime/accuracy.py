@@ -46,6 +46,14 @@ def excess(ours: torch.Tensor, stock: torch.Tensor, exact: torch.Tensor) -> str:
     return ""
 
 
+def largest_error(stock_error: float, dtype: torch.dtype) -> float:
+    """Return the largest error that a right result may have beside one of the stock computation.
+
+    Both are by the result's largest number; for where the two are not computed in one process.
+    """
+    return _LARGEST * stock_error + _floor(dtype)[0]
+
+
 def first_excess(ours: Any, stock: Any, exact: Any) -> str:
     """Return the first `excess` among the tensors of three results, each a tensor or a sequence of them."""
     reasons = (excess(*each) for each in zip(*map(flat, (ours, stock, exact)), strict=True))

@@ -65,6 +65,8 @@ def why_not(kernel: DropInKernel, layer: nn.Module, tensors: Sequence[Any], weig
         return why
     if any(vars(layer)[name] for name in _HOOKS):  # which would read it, or free its weights
         return "it has hooks"
+    if getattr(layer, "_is_fsdp_managed_module", False):  # as the hooks of a module around it do
+        return "FSDP may free its weights before its output is read"
     if len(tensors) != 1 or type(tensors[0]) is not torch.Tensor:
         return "it was not called with one plain tensor"
     (x,), (form, *_) = tensors, kernel.inputs
@@ -267,6 +269,8 @@ def _is_freed(tensor: torch.Tensor) -> bool:
 
 
 def _name(function: Any) -> str:
+    if getattr(function, "__name__", "") == "__get__":  # of an attribute
+        return f"torch.Tensor.{function.__self__.__name__}"
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', function)}".lstrip(".")
 
 

@@ -1,5 +1,6 @@
 """A model's step against the same with packages: what is faster, farther from float64, or needs more memory."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,11 +137,17 @@ def worst(pair: StepPair, replacing: Path) -> ResultDeviation:
 
 def test_what_is_farther_from_float64_is_told(pair: StepPair, folder: Path) -> None:
     found = worst(pair, package(folder, "off_by_a_percent", code="stock(x) * 1.01"))
-    assert found.drop_in_error > 0.01 > 1e-4 > found.stock_error
+    assert found.drop_in_error > 0.01 > 1e-4 > found.stock_error and not found.within
+
+
+def test_a_gradient_that_is_lost_is_told(pair: StepPair, folder: Path) -> None:
+    found = worst(pair, package(folder, "detaches", code="stock(x).detach() + layer.bias"))
+    assert found.drop_in_error == math.inf and not found.within
 
 
 def test_what_is_as_near_to_float64_is_told(pair: StepPair, folder: Path) -> None:
-    assert worst(pair, package(folder, "right", code="stock(x) * 1.0")).drop_in_error < 1e-4
+    found = worst(pair, package(folder, "right", code="stock(x) * 1.0"))
+    assert found.drop_in_error < 1e-4 and found.within
 
 
 def test_a_function_is_replaced_on_one_side_alone(pair: StepPair, folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kernelwright.agent.options.run import RunConfig
 from kernelwright.agent.whole_model.comparison import StepEndedError
 from kernelwright.agent.whole_model.model_name import ModelName
-from kernelwright.agent.whole_model.optimize import ModelOptimization, read
+from kernelwright.agent.whole_model.optimize import ModelOptimization, packaged_kernel, read
 from kernelwright.agent.whole_model.records import (
     ExtractedPart,
     ModelResult,
@@ -23,6 +23,8 @@ from kernelwright.agent.whole_model.records import (
 from kernelwright.agent.whole_model.report import markdown
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Interval
+from tests.helpers.dropin.exporting import winner
+from tests.helpers.dropin.small_kernels import RMS_NORM, RMS_NORM_KERNEL
 
 MODELS = Path(__file__).with_name("models.py")
 TIMES = StepTimes(stock_s=0.012, drop_in_s=0.01, speedup=Interval(median=1.2, low=1.15, high=1.26))
@@ -82,8 +84,20 @@ def test_a_report_tells_the_whole_step_and_each_kernel() -> None:
     assert "not certainly faster" in markdown(other, Path("o")) and "not certainly faster" not in text
     assert "# m.py:build: a step of training" in text
     assert "| eager | 12 ms | 10 ms | 1.2" in text and "| 3.0 MiB | 2.0 MiB | 1.50 |" in text
+    assert "All 2 results are no farther from float64" in text
     assert "gradient of w, by 3e-07" in text and "pip install --no-build-isolation o/package" in text
     assert "| Mlp | 2 |  | no correct kernel |" in text
+
+
+def test_a_package_that_changes_the_results_is_not_to_be_used() -> None:
+    """One result outside its budget, or none where the model has one."""
+    for error in (0.01, math.inf, math.nan):
+        off = ResultDeviation(name="gradient of v", stock_error=1e-7, drop_in_error=error, budget=6e-5)
+        comparison = COMPARISON.model_copy(update={"deviations": (*COMPARISON.deviations, off)})
+        found = ModelResult(model="m.py:build", trains=True, parts=(KEPT,), comparison=comparison)
+        text = markdown(found, Path("o"))
+        assert "1 of 3 results are **farther** from float64" in text and "Farthest: gradient of v, by" in text
+        assert "Do not use `o/package`" in text and "pip install" not in text
 
 
 def test_kernels_are_left_out_of_a_compiled_step_that_is_not_faster() -> None:
@@ -119,6 +133,17 @@ PART = ExtractedPart(
     kind="m.Norm", is_module=True, places=("a", "b"), calls=2, forward_s=0.1, backward_s=0.1, products_s=0.0,
     kept_bytes=0, task="01_norm.py",
 )  # fmt: skip
+
+
+def test_a_gradient_without_a_kernel_is_left_to_operators() -> None:
+    """Of a run with kernels for other parts, and of the gradient of this one, or none."""
+    norm, gradient, training, other = (
+        winner(RMS_NORM, RMS_NORM_KERNEL, f"01_norm{end}")
+        for end in ("", "_gradient", "_training", "s_gradient")
+    )
+    assert packaged_kernel(PART, norm, [norm, other]).backward == ()
+    found = packaged_kernel(PART, norm, [norm, training, other, gradient])
+    assert found.backward == (training, gradient) and found.layers == {"m.Norm": {}}
 
 
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelOptimization:

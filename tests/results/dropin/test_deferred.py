@@ -318,6 +318,98 @@ def test_another_model():
 """)
 
 
+def test_with_low_rank_adapters_as_without_kernels(run: Callable[..., str]) -> None:
+    """Around the layer, whose weight is frozen then, and elsewhere, with the layer itself trained."""
+    run("""
+peft = pytest.importorskip("peft")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("wanted", [{"target_modules": ["body", "head"]}, {
+    "target_modules": ["body"], "modules_to_save": ["head"]}], ids=["adapted", "trained"])
+def test_adapters(late, wanted):
+    torch.manual_seed(0)
+    found = []
+    for drops in (False, True):
+        torch.manual_seed(1)
+        model = Words()
+        if drops and not late:
+            fused.apply(model)
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, init_lora_weights=False, **wanted)).train()
+        if drops and late:
+            fused.apply(model)
+        for _ in range(2):
+            loss, logits = model(X, Y)
+            loss.backward()
+        found.append([loss, logits, *(p.grad for p in model.parameters() if p.grad is not None)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one)
+    computed = any(each.by_kernel for each in fused.report(model).layers.values())
+    assert computed == ("modules_to_save" in wanted), fused.report(model)
+""")
+
+
+def test_in_two_processes_as_without_kernels(run: Callable[..., str]) -> None:
+    """Kernels compute under DDP, unless it reads what the model returns; under FSDP2 weights may be freed."""
+    run("""
+import os
+import tempfile
+
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+
+
+def wrapped(model, way):
+    from torch.distributed.fsdp import fully_shard
+
+    if way.startswith("ddp"):
+        more = {"ddp unused": {"find_unused_parameters": True}, "ddp static": {"static_graph": True}}
+        return nn.parallel.DistributedDataParallel(model, **more.get(way, {}))
+    if way == "fsdp layers":
+        fully_shard(model.body)
+        fully_shard(model.head)
+    fully_shard(model, reshard_after_forward=way == "fsdp freed")
+    return model
+
+
+REASONS = {
+    "ddp unused": "torch.Tensor.grad_fn reads its output",
+    "ddp static": "torch.Tensor.grad_fn reads its output",
+    "fsdp": "FSDP may free its weights before its output is read",
+    "fsdp freed": "FSDP may free its weights before its output is read",
+    "fsdp layers": "it has hooks",
+}
+
+
+def on_rank(rank, store):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    for way in ("ddp", "ddp unused", "ddp static", "fsdp", "fsdp layers", "fsdp freed"):
+        for outside in (False, True):
+            found = []
+            for model in both():
+                model = wrapped(model, way)
+                for step in range(2):
+                    torch.manual_seed(10 * step + rank)
+                    x, y = torch.randn(3, 70, 16), torch.randint(5000, (3, 70))
+                    loss, logits = model(x, None if outside else y)
+                    if outside:
+                        loss = F.cross_entropy(logits.view(-1, 5000), y.view(-1))
+                    loss.backward()
+                found.append([loss, *(getattr(p.grad, "full_tensor", lambda: p.grad)() for p in model.parameters())])
+            for one, other in zip(*found, strict=True):
+                torch.testing.assert_close(other, one, msg=lambda said: f"{way}, {outside}: {said}")
+            computed, why = vars(calls(getattr(model, "module", model))).values()
+            reached = way == "ddp" or way.startswith("ddp") and not outside
+            assert bool(computed) == reached and (not why if reached else REASONS[way] in why), (way, outside, why)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def test_ranks():
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(on_rank, (f"{folder}/store",), nprocs=2)
+""")
+
+
 def test_the_sum_is_divided_by_the_number_of_items(run: Callable[..., str]) -> None:
     run(
         """
