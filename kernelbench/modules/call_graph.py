@@ -26,6 +26,8 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.modules.call_form import CallForm
 
 _calls = itertools.count()
+_ON_DATA = re.compile("data.dependent", re.IGNORECASE)  # in what TorchDynamo says of a number of a tensor
+_BRANCHES = "what it computes depends on numbers in tensors"
 
 
 def said(error: BaseException) -> str:
@@ -52,7 +54,8 @@ def call_graph(
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it prints what it could not do
                 return _by_export(_Flat(function, arguments), names, inputs, paths)
         except Exception:  # noqa: BLE001
-            reason = said(first).removeprefix("_Untraceable: ")
+            on_data = _ON_DATA.search(str(first)) is not None
+            reason = _BRANCHES if on_data else said(first).removeprefix("_Untraceable: ")
         raise UsageError(
             f"{title} cannot be traced: {reason}",
             "pass the part of it that computes without branches on numbers, or write a task file",

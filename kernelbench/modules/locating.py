@@ -219,7 +219,8 @@ def _of_transformers(name: str, init: Sequence[str]) -> nn.Module:
             "give hf:llama, hf:LlamaConfig, or a class such as hf:LlamaForCausalLM",
         )
     config = kind(**settings)
-    if unknown := [key for key in settings if not hasattr(kind(), key)]:
+    usual = kind()  # has attn_implementation as _attn_implementation
+    if unknown := [key for key in settings if not (hasattr(usual, key) or hasattr(usual, f"_{key}"))]:
         raise UsageError(
             f"{kind.__name__} has no setting {unknown[0]}", f"see help(transformers.{kind.__name__})"
         )

@@ -241,7 +241,12 @@ def _import(name: str, value: Any) -> str:
         return f"import {name}"
     where, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if where in ("math", "operator", "builtins", "_operator") or str(where).startswith("torch"):
-        return f"from {where} import {own} as {name}"
+        if own.isidentifier():
+            return f"from {where} import {own} as {name}"
+        raise UsageError(  # of TorchDynamo, which has calls of numpy as objects of its own
+            f"it calls {name.removeprefix('torch__dynamo_utils_')} of {where}, which is no function",
+            "pass the part without it, or use torch's functions in the place of numpy's",
+        )
     raise UsageError(
         f"it calls {own or name} of {where}, which is no code of torch", "pass the part without it"
     )

@@ -161,6 +161,8 @@ def test_a_config_of_transformers_is_a_model_with_random_weights() -> None:
     small += ["num_key_value_heads=2", "vocab_size=50"]
     model = locate("hf", "llama", small, [], Path())
     assert type(model).__name__ == "LlamaModel" and not model.config.use_cache
+    eager = locate("hf", "llama", [*small, "attn_implementation='eager'"], [], Path())
+    assert eager.config._attn_implementation == "eager" != model.config._attn_implementation
     for name in ("llama", "LlamaForCausalLM"):
         made = locate("hf", name, [*small, "dtype=bfloat16"], [], Path())
         assert {p.dtype for p in made.parameters()} == {torch.bfloat16}

@@ -209,7 +209,9 @@ class Data:
         (lambda x: Data(), (torch.ones(1),), "an output of a lambda is a Data"),
         (lambda x: 3, (torch.ones(1),), "returns no tensor"),
         (lambda x, y: x, (torch.ones(1),), "pass its arguments as you call it"),
-        (lambda x: x if x.sum() > 0 else -x, (torch.ones(1),), "cannot be traced: Unsupported: Data-dependent"),
+        (lambda x: x if x.sum() > 0 else -x, (torch.ones(1),), "depends on numbers in tensors — pass the part"),
+        (lambda x: 2 * x if float(x.sum()) > 0 else -x, (torch.ones(1),), "depends on numbers in tensors"),
+        (lambda x: x + torch.from_numpy(x.numpy().copy()), (torch.ones(8),), "use torch's functions in the place"),
         (torch.relu, (torch.full((4, 4), float("nan")),), "holds NaN or infinity"),
     ],
 )  # fmt: skip
