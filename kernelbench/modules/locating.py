@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -164,6 +165,18 @@ def _constructed(found: Any, init: Sequence[str], scope: dict[str, Any], name: s
     return made
 
 
+def _is_setting(kind: type, name: str) -> bool:
+    """Return True if a config has this setting, or its models read it: T5's decoder_start_token_id, say."""
+    usual = kind()
+    if hasattr(usual, name) or hasattr(usual, f"_{name}"):  # attn_implementation is private
+        return True
+    try:
+        models = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
+    except ImportError:
+        return False
+    return re.search(rf"\.{name}\b", inspect.getsource(models)) is not None
+
+
 def _takes_arguments(function: Any) -> bool:
     try:
         return bool(inspect.signature(function).parameters)
@@ -219,8 +232,7 @@ def _of_transformers(name: str, init: Sequence[str]) -> nn.Module:
             "give hf:llama, hf:LlamaConfig, or a class such as hf:LlamaForCausalLM",
         )
     config = kind(**settings)
-    usual = kind()  # has attn_implementation as _attn_implementation
-    if unknown := [key for key in settings if not (hasattr(usual, key) or hasattr(usual, f"_{key}"))]:
+    if unknown := [key for key in settings if not _is_setting(kind, key)]:
         raise UsageError(
             f"{kind.__name__} has no setting {unknown[0]}", f"see help(transformers.{kind.__name__})"
         )

@@ -6,11 +6,15 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Candidate, Record, Task
+
+_REMEMBERED = 256  # examinations
 
 
 class _Request(Record):
@@ -24,10 +28,22 @@ class _Request(Record):
 def examined_apart(
     task: Task, candidate: Candidate, fresh: bool = True, trained: bool = True, device: str = "cpu"
 ) -> Any:
-    """Examine a kernel for a package, see `examine.examined`. Raises UsageError."""
-    request = _Request(
-        task=task, candidate=candidate, fresh=fresh, trained=trained, device=device
-    ).model_dump_json()
+    """Examine a kernel for a package, see `examine.examined`. Raises UsageError.
+
+    What was examined before in this process is not examined again: a model's kernels are packaged alone, and
+    all that are kept together.
+    """
+    asked = _Request(task=task, candidate=candidate, fresh=fresh, trained=trained, device=device)
+    found = _answer(asked.model_dump_json(), task.id)
+    if "error" in found:
+        raise UsageError(*found["error"])
+    from kernelwright.results.dropin.records import Examined
+
+    return Examined.model_validate(found["examined"])
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _answer(request: str, task: str) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         # Not multiprocessing, which would run the caller's script again.
         command = [sys.executable, "-P", "-m", "kernelwright.results.dropin.apart", folder]
@@ -37,15 +53,11 @@ def examined_apart(
         if not answer.exists():
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
             raise UsageError(
-                f"the kernel of {task.id} crashed the process that called it ({last})",
+                f"the kernel of {task} crashed the process that called it ({last})",
                 "export kernels that call their C++ and CUDA C++ through kernelwright.jit",
             )
-        found = json.loads(answer.read_text())
-    if "error" in found:
-        raise UsageError(*found["error"])
-    from kernelwright.results.dropin.records import Examined
-
-    return Examined.model_validate(found["examined"])
+        found: Mapping[str, Any] = json.loads(answer.read_text())
+        return found
 
 
 def _examine(folder: Path) -> None:

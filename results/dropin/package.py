@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.machine import usable_cpus
 from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.version import kernelwright_version
 from kernelwright.results.dropin import hugging_face
@@ -25,6 +27,7 @@ from kernelwright.results.dropin.templating import template
 _RUNTIME = Path(__file__).parent / "runtime"
 _TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "report", "runtime", "tests")
 _VERSION = "1"  # of the packages' form
+_AT_ONCE = 4  # kernels on a CPU that are examined at a time, in processes of a few GiB at most
 
 
 def write(
@@ -113,9 +116,14 @@ def _written(
     chips: list[tuple[str, ...]] = []
     kernels = []
     about: dict[str, Any] = {}
-    for each in chosen:
+
+    def folder_of(each: PackagedKernel) -> tuple[dict[str, Any], Any]:
         folder, libraries = package / each.name, package / "libraries"
-        words, found = KernelFolder(each, folder, libraries, functions, chips, licence, device).write()
+        return KernelFolder(each, folder, libraries, functions, chips, licence, device).write()
+
+    with ThreadPoolExecutor(min(usable_cpus(), _AT_ONCE) if device == "cpu" else 1) as pool:
+        folders = list(pool.map(folder_of, chosen))
+    for words, found in folders:
         kernels.append(words)
         if found.chip:
             chips.append((found.chip,))

@@ -167,6 +167,8 @@ def test_a_config_of_transformers_is_a_model_with_random_weights() -> None:
         made = locate("hf", name, [*small, "dtype=bfloat16"], [], Path())
         assert {p.dtype for p in made.parameters()} == {torch.bfloat16}
     assert type(made).__name__ == "LlamaForCausalLM"
+    t5 = ["d_model=32", "d_ff=64", "d_kv=8", "num_layers=1", "num_heads=4", "decoder_start_token_id=7"]
+    assert locate("hf", "T5ForConditionalGeneration", t5, [], Path()).config.decoder_start_token_id == 7
     for name, init, message in (
         ("lama", [], "transformers has no model lama — give hf:llama"),
         ("llama", ["hidden_siz=3"], "LlamaConfig has no setting hidden_siz"),
