@@ -66,11 +66,17 @@ class LinearCrossEntropy(nn.Module):
 
 
 def losses_of(step: ModelStep) -> list[LossOfLinear]:
-    """Run a step, and return the losses of linear layers in it. Raises UsageError where the model fails."""
+    """Run a step, and return the losses of linear layers in it.
+
+    None of a model that fails with outputs of another class than Tensor, as which they are followed.
+    """
     marks = Marks(step.model)
     found: list[LossOfLinear] = []
-    with marks.capturing(), _followed(step.model, _Watch(marks, found)):
-        step.run()
+    try:
+        with marks.capturing(), _followed(step.model, _Watch(marks, found)):
+            step.run()
+    except UsageError:
+        return []
     return found
 
 

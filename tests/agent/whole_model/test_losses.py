@@ -20,6 +20,8 @@ class Words(nn.Module):
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         logits = self.head(self.body(x))
+        if self.how == "of plain tensors":
+            assert type(logits) is Tensor
         if self.how == "shifted":
             return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         if self.how == "scaled":
@@ -52,6 +54,13 @@ def test_a_loss_is_found_behind_casts_and_views(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("how", ["shifted", "scaled", "classes first"])
 def test_what_is_another_loss_is_none(how: str) -> None:
     assert losses_of(step(Words(how), SIZES)) == []
+
+
+def test_a_model_that_takes_plain_tensors_alone_has_none() -> None:
+    one = step(Words("of plain tensors"), SIZES)
+    one.run()
+    assert losses_of(one) == []
+    one.run()  # nothing is left in the model
 
 
 def test_a_narrow_layer_is_none() -> None:
