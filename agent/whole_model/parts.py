@@ -173,7 +173,7 @@ def _make_task(part: ModelPart, most_calls: int, others: OtherSizes | None, trai
         if part.cost.seconds < _LEAST_POSSIBLE * part.cost.products_s:
             most = part.cost.seconds / part.cost.products_s
             part.reason = f"nearly all of it is products: fusing makes it {most:.2f} times as fast at most"
-        elif part.torch_calls <= most_calls:
+        elif 0 < part.torch_calls <= most_calls:  # none: it takes a slice, say
             part.source = _source(part, traced, others) + (_undifferentiated(part, traced) if trains else "")
     except UsageError as error:
         part.reason = error.message

@@ -5,7 +5,7 @@
 
 Of each of fifteen models a step is taken apart, the builtin coder writes kernels for the parts, one candidate
 each, forward and gradient, for any batch and length, which are verified; with all of them in it, fast or not,
-the model is held against itself without. Nothing is timed. Each model is kept in runs/bench-architectures
+the model is held against itself without. Nothing is timed. Each check is kept in runs/bench-architectures
 when it is done, and the page is of all that are there. Machine: CPU, with the `dev` extra, other work does
 not matter. Time: 5 to 10 minutes a model. Writes models/architectures.md.
 """
@@ -13,6 +13,7 @@ not matter. Time: 5 to 10 minutes a model. Writes models/architectures.md.
 import json
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,8 +36,9 @@ from kernelwright.results.store.folder import write_atomically
 _SCRIPT = Path("results") / "published" / "models" / "architectures.py"
 _RUNS = Path("runs") / "bench-architectures"
 _SIZES = ("batch=2,length=32", "batch=1,length=48,hidden")
-_CHECKS = ("step", "autocast", "LoRA", "checkpointing", "compiled", "generate", "DDP", "FSDP2")
+_CHECKS = ("step", "autocast", "LoRA", "checkpointing", "generate", "DDP", "FSDP2", "compiled")
 _FINE = ("ok", "-", "")
+_PACKAGED, _RESULTS = "packaged.json", "checks.json"
 _NUMBERS = (
     *("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
     *("eleven", "twelve", "thirteen", "fourteen", "fifteen"),
@@ -49,17 +51,19 @@ def run(only: Annotated[str, typer.Option(help="Some of them, by commas.")] = ""
     if unknown := [name for name in wanted if name not in names]:
         raise UsageError(f"there is no architecture {unknown[0]}", f"give some of {', '.join(names)}")
     for name in wanted:
-        if not _result(name).exists():
-            log(name)
-            write_atomically(_result(name), json.dumps(_checked(name), indent=1) + "\n")
-    found = {name: json.loads(_result(name).read_text()) for name in names if _result(name).exists()}
+        log(name)
+        _check(name)
+    found = {name: _found(name) for name in names if (_RUNS / name / _PACKAGED).exists()}
     text = _page(found, len(names))
     log(text)
     write_atomically(_SCRIPT.with_suffix(".md"), text)
 
 
-def _result(name: str) -> Path:
-    return _RUNS / name / "checks.json"
+def _found(name: str) -> dict[str, Any]:
+    """Return what is known of a model."""
+    folder = _RUNS / name
+    checks = json.loads((folder / _RESULTS).read_text()) if (folder / _RESULTS).exists() else {}
+    return {**json.loads((folder / _PACKAGED).read_text()), **checks}
 
 
 def _page(found: Mapping[str, Mapping[str, Any]], count: int) -> str:
@@ -69,7 +73,9 @@ def _page(found: Mapping[str, Mapping[str, Any]], count: int) -> str:
         cells = [str(each.get(check, "")) for check in _CHECKS]
         pairs = [*zip(_CHECKS, cells, strict=True), *each["left"].items()]
         notes += [f"- {name}, {what}: {cell}" for what, cell in pairs if cell not in _FINE]
-        rows.append((name, each["kernels"], each["calls"], *("no" if c not in _FINE else c for c in cells)))
+        found_calls = each.get("calls", "")
+        calls = f"{found_calls[0]} of {sum(found_calls)}" if isinstance(found_calls, list) else found_calls
+        rows.append((name, each["kernels"], calls, *("no" if c not in _FINE else c for c in cells)))
     machines = [Fingerprint.model_validate(each["machine"]) for each in found.values() if each["machine"]]
     lines = [
         "# Architectures with their kernels",
@@ -83,39 +89,48 @@ def _page(found: Mapping[str, Mapping[str, Any]], count: int) -> str:
         "replaced layers and functions. The columns after it hold the model with kernels against the model",
         "without: loss and gradients are at most four times as far from float64 as stock's; compiled is one",
         "graph (`fullgraph=True`) at three sizes; DDP and FSDP2 are two processes; tokens are equal.",
+        "A hyphen is what a model does not do; an empty cell has not been run.",
         "",
         *table(("architecture", "kernels", "calls", *_CHECKS), rows),
     ]
     return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
-def _checked(name: str) -> dict[str, Any]:
-    """Return what was found for a model."""
+def _check(name: str) -> None:
+    """Package kernels for a model and run the checks; what is there is not done again."""
+    folder = (_RUNS / name).resolve()
+    packaged = folder / _PACKAGED
+    if not packaged.exists():
+        write_atomically(packaged, json.dumps(_prepared(name, folder), indent=1) + "\n")
+    package = json.loads(packaged.read_text())["package"]
+    if not package:
+        return
+    results = folder / _RESULTS
+    done = subprocess.run([sys.executable, "-W", "ignore", str(_SCRIPT), name, package, str(results)])
+    if done.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT):
+        known = json.loads(results.read_text()) if results.exists() else {}
+        what = next(each for each in ("calls", *_CHECKS) if each not in known)
+        why = f"it ended its process with status {done.returncode}"
+        write_atomically(results, json.dumps({**known, what: why}, indent=1) + "\n")
+        _check(name)
+
+
+def _prepared(name: str, folder: Path) -> dict[str, Any]:
+    """Return the package of kernels for a model's parts, their names, and why others are left out."""
     command = f"python -m benchmarks architectures --only {name}"
-    out = (_RUNS / name).resolve()
     work = ModelOptimization(
-        ModelName.of(f"{_SCRIPT}:{name}", sizes=_SIZES), True, out, most_calls=24, say=log
+        ModelName.of(f"{_SCRIPT}:{name}", sizes=_SIZES), True, folder, most_calls=24, say=log
     )
-    found: dict[str, Any] = {"kernels": "", "calls": "", "machine": None, "left": {}}
+    found: dict[str, Any] = {"kernels": "", "package": "", "machine": None, "left": {}}
     try:
-        kernels, found["left"] = _kernels(work, out / "verified", command)
-        metadata = _packaged(kernels, out / "package", f"{name}_kernels", found["left"])
+        kernels, found["left"] = _kernels(work, folder / "verified", command)
+        metadata = _packaged(kernels, folder / "package", f"{name}_kernels", found["left"])
     except KernelwrightError as error:
         return found | {"left": found["left"] | {"no package": error.message}}
     first = next(iter(kernels.values())).winner
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(_SCRIPT), name, str(out / "package" / metadata["name"])],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    log(done.stdout)
-    checks: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    by_kernel, by_layer = checks["calls"]
     return found | {
-        **checks,
         "kernels": ", ".join(each["name"] for each in metadata["kernels"]),
-        "calls": f"{by_kernel} of {by_kernel + by_layer}",
+        "package": str(folder / "package" / metadata["name"]),
         "machine": first.evaluation.target.fingerprint.model_dump(mode="json"),
     }
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,21 +10,23 @@ from benchmarks.export import architectures
 from kernelwright.kernelbench.errors import UsageError
 from tests.helpers.results import run_factory
 
-FINE = dict.fromkeys(("step", "autocast", "LoRA", "checkpointing", "compiled", "generate", "DDP"), "ok")
+FINE = dict.fromkeys(("step", "autocast", "LoRA", "checkpointing", "generate", "DDP"), "ok")
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(architectures, "_RUNS", tmp_path)
     machine = run_factory.TARGET.fingerprint.model_dump(mode="json")
-    for name, more in {
+    found: dict[str, dict[str, Any]] = {
         "t5": {"FSDP2": "loss is 1 from float64, stock 0", "left": {"02_gelu": "wrong_output: at [0]"}},
         "llama": {"FSDP2": "-", "left": {}},
         "bart": {"FSDP2": "ok", "left": {}},
-    }.items():
+    }
+    for name, more in found.items():
         (tmp_path / name).mkdir()
-        found = {"kernels": "norm, gelu", "calls": "5 of 6", "machine": machine, **FINE, **more}
-        (tmp_path / name / "checks.json").write_text(json.dumps(found))
+        about = {"kernels": "norm, gelu", "package": "", "machine": machine, "left": more.pop("left")}
+        (tmp_path / name / "packaged.json").write_text(json.dumps(about))
+        (tmp_path / name / "checks.json").write_text(json.dumps({**FINE, "calls": [5, 1], **more}))
     return tmp_path
 
 
@@ -36,7 +39,7 @@ def test_the_page_is_of_what_was_checked(runs: Path, monkeypatch: pytest.MonkeyP
     lines = script.with_suffix(".md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("| ")][1:]
     assert [row.split(" | ")[0] for row in rows[1:]] == ["| llama", "| t5"]
-    assert rows[2].endswith("| ok | ok | no |")
+    assert rows[2] == "| t5 | norm, gelu | 5 of 6 | ok | ok | ok | ok | ok | ok | no |  |"  # none compiled
     assert lines[-2:] == [
         "- t5, FSDP2: loss is 1 from float64, stock 0",
         "- t5, 02_gelu: wrong_output: at [0]",

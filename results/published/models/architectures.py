@@ -1,11 +1,11 @@
 """Fifteen architectures of Transformers, small and with random weights, with kernels for their parts.
 
-    python results/published/models/architectures.py llama PACKAGE
+    python results/published/models/architectures.py llama PACKAGE checks.json
 
 Holds a model with a package's kernels against the model without: loss and gradients of a step, under
-autocast, with LoRA, with checkpointing, compiled as one graph at three sizes, in two processes (DDP, FSDP2),
-and the tokens that it generates. Prints a line of JSON: for each check "ok", or what differs; "-" for what
-the architecture does not do.
+autocast, with LoRA, with checkpointing, the tokens that it generates, in two processes (DDP, FSDP2), and
+compiled as one graph at three sizes. Adds each check to the file when it is done, and leaves out those that
+are there: "ok", or what differs; "-" for what the architecture does not do; calls by kernels and by layers.
 """
 
 import copy
@@ -252,31 +252,34 @@ def in_two_processes(name: str, package: str, way: str) -> str:
     return next((each for each in said if each != "ok"), "ok")
 
 
-def main(name: str, package: str) -> None:
+def main(name: str, package: str, file: str) -> None:
     logging.disable()
     one = _Architecture(name, Path(package))
     model = copy.deepcopy(one.stock)
     print(one.package.apply(model))
     one.package.remove(model)
-    checks: dict[str, Callable[[], str]] = {
+    checks: dict[str, Callable[[], Any]] = {
+        "calls": one.calls,
         "step": one.step,
         "autocast": one.autocast,
         "LoRA": one.lora,
         "checkpointing": one.checkpointing,
-        "compiled": one.compiled,
         "generate": one.generate,
         "DDP": lambda: in_two_processes(name, package, "ddp"),
         "FSDP2": lambda: in_two_processes(name, package, "fsdp2"),
+        "compiled": one.compiled,
     }
-    found: dict[str, Any] = {}
+    results = Path(file)
+    found: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
     for what, check in checks.items():
+        if what in found:
+            continue
         try:
             found[what] = check()
         except Exception as error:  # noqa: BLE001
             found[what] = f"{type(error).__name__}: {error}".split("\n")[0]
         print(what, found[what], flush=True)
-    found["calls"] = one.calls()
-    print(json.dumps(found))
+        results.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
