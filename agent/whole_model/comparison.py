@@ -6,6 +6,7 @@ are replaced for a whole process.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -139,7 +140,7 @@ class StepPair(AbstractContextManager["StepPair"]):
                 size=str(size) if len(self._sizes) > 1 else "",
                 stock_error=error,
                 drop_in_error=other[name],
-                budget=budgets[name],
+                budget=budgets.get(name, math.inf),
             )
             for size, one, other, budgets in zip(
                 self._sizes, stock["errors"], drop_in["errors"], stock["budgets"], strict=True
