@@ -11,6 +11,7 @@ not matter. Time: 5 to 10 minutes a model. Writes models/architectures.md.
 """
 
 import json
+import re
 import runpy
 import shutil
 import signal
@@ -75,7 +76,8 @@ def _page(found: Mapping[str, Mapping[str, Any]], count: int) -> str:
         notes += [f"- {name}, {what}: {cell}" for what, cell in pairs if cell not in _FINE]
         found_calls = each.get("calls", "")
         calls = f"{found_calls[0]} of {sum(found_calls)}" if isinstance(found_calls, list) else found_calls
-        rows.append((name, each["kernels"], calls, *("no" if c not in _FINE else c for c in cells)))
+        kernels = dict.fromkeys(re.sub(r"kernel_\d+_", "", each["kernels"]).split(", "))  # some of two shapes
+        rows.append((name, ", ".join(kernels), calls, *("no" if c not in _FINE else c for c in cells)))
     machines = [Fingerprint.model_validate(each["machine"]) for each in found.values() if each["machine"]]
     lines = [
         "# Architectures with their kernels",

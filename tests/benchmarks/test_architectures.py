@@ -24,7 +24,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     for name, more in found.items():
         (tmp_path / name).mkdir()
-        about = {"kernels": "norm, gelu", "package": "", "machine": machine, "left": more.pop("left")}
+        kernels = "kernel_01_norm, gelu, kernel_03_norm"
+        about = {"kernels": kernels, "package": "", "machine": machine, "left": more.pop("left")}
         (tmp_path / name / "packaged.json").write_text(json.dumps(about))
         (tmp_path / name / "checks.json").write_text(json.dumps({**FINE, "calls": [5, 1], **more}))
     return tmp_path
