@@ -34,7 +34,7 @@ def curate(
     ] = 0.2,
     held_out_by: Annotated[
         Literal["combination", "operator"],
-        typer.Option(help="What training never sees: combinations of operators, or operators themselves."),
+        typer.Option(help="Property that training never sees: combinations of operators, or operators."),
     ] = "combination",
     seed: Annotated[int, typer.Option(help="Seed for the choice of held-out tasks.")] = 0,
     compare: Annotated[
