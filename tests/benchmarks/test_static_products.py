@@ -1,11 +1,13 @@
 """Products and attention of the builtin coder, built for chips that are not here: on tensor cores, without spills."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.compiler.static_call import BuiltTask
 from benchmarks.compiler.static_products import BuiltCase
 from benchmarks.compiler.static_suite import built_apart
-from tests.helpers.builtin.proving import propose, task
+from tests.helpers.builtin.proving import TRACES, propose, task
 from tests.helpers.installed import require
 
 require("triton")
@@ -26,7 +28,10 @@ ATTENTION = BuiltCase("return F.scaled_dot_product_attention(q, k, v, is_causal=
 @pytest.mark.parametrize(
     ("case", "schedule"), [(LINEAR, {"products": "all"}), (ATTENTION, {"attention": "own"})]
 )
-def test_16_bits_are_multiplied_on_tensor_cores(case: BuiltCase, schedule: dict[str, str], chip: str) -> None:
+def test_16_bits_are_multiplied_on_tensor_cores(
+    case: BuiltCase, schedule: dict[str, str], chip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRACES, str(tmp_path))
     built = built_apart(propose(case.source, "triton", **schedule).source, task(case.source), chip)
     assert isinstance(built, BuiltTask), built
     [kernel] = built.kernels

@@ -249,7 +249,9 @@ def _reduced(loss: torch.Tensor, kernel: DropInKernel, asked: Any, target: torch
     if asked == _reduction(kernel):
         return loss
     count = (target != kernel.constants.get("ignore_index", -100)).sum()
-    return loss / count if asked == "mean" else torch.where(count > 0, loss * count, 0.0)
+    if asked == "mean":  # of nothing it is NaN, with gradients of 0
+        return torch.where(count > 0, loss / count.clamp_min(1), float("nan"))
+    return torch.where(count > 0, loss * count, 0.0)
 
 
 def _wrapped(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> DeferredOutput:
