@@ -180,24 +180,21 @@ class _Answered:
 
     def __init__(self, evaluation: Future[Evaluation]) -> None:
         self._since = time.monotonic()
-        self._queue_s = 0.0
-        self._cached = False
+        self._until: float | None = None
         evaluation.add_done_callback(self._note)
 
-    def _note(self, evaluation: Future[Evaluation]) -> None:
-        elapsed_s = time.monotonic() - self._since
-        if not evaluation.cancelled() and evaluation.exception() is None:
-            taken_s = evaluation.result().stages.total_s
-            self._cached = elapsed_s < taken_s
-            self._queue_s = max(0.0, elapsed_s - taken_s)
+    def _note(self, _: Future[Evaluation]) -> None:
+        self._until = time.monotonic()
 
     def spent(self, stages: Stages) -> SpentSeconds:
+        # A future tells those who wait before it calls back.
+        elapsed_s = (time.monotonic() if self._until is None else self._until) - self._since
         return SpentSeconds(
-            queue=self._queue_s,
+            queue=max(0.0, elapsed_s - stages.total_s),
             build=stages.build_s,
             verify=stages.verify_s,
             time=stages.time_s,
-            cached=self._cached,
+            cached=elapsed_s < stages.total_s,
         )
 
 

@@ -50,16 +50,16 @@ def _by_family(trajectories: Sequence[Trajectory], families: Mapping[str, str]) 
 
 
 def _evaluation_seconds(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    anew: dict[tuple[str, str], SpentSeconds] = {}  # of equal files of a step one is evaluated
+    evaluated: dict[tuple[str, str], SpentSeconds] = {}  # of equal files of a step only one is
     hits = 0
     for task, turn in ((made.task, turn) for made in trajectories for turn in made.turns):
         if turn.spent is None or not turn.spent.evaluated:
             continue
-        if turn.spent.cached or (task, turn.candidate) in anew:
+        if turn.spent.cached or (task, turn.candidate) in evaluated:
             hits += 1
         else:
-            anew[task, turn.candidate] = turn.spent
-    sums = {f"{stage}_s": math.fsum(getattr(each, stage) for each in anew.values()) for stage in _STAGES}
+            evaluated[task, turn.candidate] = turn.spent
+    sums = {f"{stage}_s": math.fsum(getattr(each, stage) for each in evaluated.values()) for stage in _STAGES}
     return sums | {"cache_hits": float(hits)}
 
 

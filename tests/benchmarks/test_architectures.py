@@ -32,7 +32,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page_is_of_what_was_checked(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the architectures; what is kept is not checked again."""
+    """Rows are in the order of the architectures; what is kept is not checked again."""
     script = runs / "architectures.py"
     script.write_text('ARCHITECTURES = ("llama", "mistral", "t5")\n')
     monkeypatch.setattr(architectures, "_SCRIPT", script)

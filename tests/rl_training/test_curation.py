@@ -286,7 +286,7 @@ def test_evaluation_tasks_are_left_out_by_id_and_by_what_they_compute(run: RunDa
 
 
 class Known:
-    """In place of `Computations`: these pairs compute the same."""
+    """Stand-in for `Computations`, of which these pairs compute the same."""
 
     def __init__(self, *pairs: set[str]) -> None:
         self.pairs = pairs

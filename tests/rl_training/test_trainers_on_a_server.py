@@ -1,4 +1,4 @@
-"""What a trainer has beside rewards, where these come from a server: hacks, gold checks, another trainer."""
+"""Trainers whose rewards come from a server: hacks and gold checks over it, two of them on one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -131,14 +131,26 @@ def _running(tensor: torch.Tensor, named: Arguments) -> Results | None:
     dim = named["dim"] % max(1, tensor.dim())
     if tensor.dim() == 0 or tensor.shape[dim] < _LONG:
         return None
-    terms = tensor.detach().movedim(dim, 0).cpu().numpy()
-    exact = np.cumsum(terms, axis=0, dtype=np.float64)
-    partial = np.cumsum(terms, axis=0, dtype=np.float32)
-    squares = np.cumsum(np.square(partial, dtype=np.float64), axis=0)
-    sigma = np.finfo(np.float32).eps * np.sqrt(_MEAN_SQUARE * squares)
-    error = np.maximum(np.abs(partial - exact), _AT_LEAST * sigma)
-    found = exact + error * np.random.default_rng(0).choice((-1.0, 1.0), error.shape)
-    return [torch.from_numpy(found.astype(np.float32)).to(tensor.device).movedim(0, dim).contiguous()]
+    shape = tensor.movedim(dim, 0).shape
+    terms = tensor.detach().movedim(dim, 0).reshape(shape[0], -1).cpu().numpy()
+    found = torch.from_numpy(_all_in_order(terms)).to(tensor.device)
+    return [found.view(shape).movedim(0, dim).contiguous()]
+
+
+def _all_in_order(terms: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Running sums along the first of two dimensions, (K, N) to (K, N), each as far off as a loop may be."""
+    count, columns = terms.shape
+    found, rng = np.empty_like(terms), np.random.default_rng(0)
+    step = max(1, _AT_ONCE // count)
+    for start in range(0, columns, step):
+        block = terms[:, start : start + step]
+        exact = np.cumsum(block, axis=0, dtype=np.float64)
+        partial = np.cumsum(block, axis=0, dtype=np.float32)
+        squares = np.cumsum(np.square(partial, dtype=np.float64), axis=0)
+        sigma = np.finfo(np.float32).eps * np.sqrt(_MEAN_SQUARE * squares)
+        error = np.maximum(np.abs(partial - exact), _AT_LEAST * sigma)
+        found[:, start : start + step] = exact + error * rng.choice((-1.0, 1.0), error.shape)
+    return found
 
 
 def _moments(tensor: torch.Tensor, dims: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:

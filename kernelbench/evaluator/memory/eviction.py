@@ -32,9 +32,9 @@ _LINE_BYTES = 64  # of a cache line on x86
 class Eviction:
     """Empties each last-level cache that this process's CPUs have, from the CPUs that share it.
 
-    Each of them reads a part, at the same time: a cache of 300 MiB is emptied in 15 ms by two CPUs, in 28 by
-    one, and what a CPU holds in a cache of its own goes as well. The memory that is read, 1.5 times the
-    largest cache, is shared by all sessions of a process.
+    Each of them reads a part, at the same time: a cache of 300 MiB is emptied in 16 ms by two CPUs, in 29 by
+    one, and each reads through a cache of its own as well. The memory that is read, 1.5 times the largest
+    cache, is shared by all sessions of a process.
     """
 
     def __init__(self, caches: Sequence[SharedCache], most_bytes: int) -> None:

@@ -12,10 +12,11 @@ in `code`, and the names of their operators in `ops`.
 import ast
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.kernelbench.sources.assignments import module_scope, parse
@@ -37,20 +38,20 @@ class _mock_config(dict):
 '''
 
 
-class _DataSet:
+class _DataSet(ABC):
     """A data set in rows. `needed`: columns that it is known by; `more`: others that are read."""
 
     name: str
     needed: tuple[str, ...]
     more: tuple[str, ...] = ()
 
+    @abstractmethod
     def title(self, row: Mapping[str, Any]) -> str:
         """Return what a row is called beside its number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text(self, row: Mapping[str, Any], where: str) -> str:
         """Return the task of a row. Raises UsageError."""
-        raise NotImplementedError
 
     def task_paths(self, path: Path) -> Sequence[Path]:
         file, row = _split(path)
@@ -144,11 +145,11 @@ class CudaAgentOpsFormat(_DataSet):
 _NO_ARGUMENTS = "\n\ndef get_init_inputs():\n    return []\n"
 
 
-class _Given:
+class _Given(NamedTuple):
     """Arguments of a class as they stand in a call, and the lines of the function that returns them."""
 
-    def __init__(self, text: str, lines: tuple[int, int]) -> None:
-        self.text, self.lines = text, lines
+    text: str
+    lines: tuple[int, int]
 
 
 def _init_arguments(source: str, where: str) -> _Given:

@@ -251,7 +251,7 @@ def test_the_run_and_other_processes_are_hidden_from_the_command(tmp_path: Path)
 def test_temporary_files_of_others_are_hidden_and_secrets_of_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a /tmp of all, a link in the place of a compiler's output would be written through: into run.db."""
+    """A link in a shared /tmp, in the place of a compiler's output, would be written through: into run.db."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PGPASSWORD", "content of the environment")
     (tmp_path / "home" / ".ssh").mkdir(parents=True)

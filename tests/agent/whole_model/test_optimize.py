@@ -136,7 +136,7 @@ PART = ExtractedPart(
 
 
 def test_a_gradient_without_a_kernel_is_left_to_operators() -> None:
-    """Of a run with kernels for other parts, and of the gradient of this one, or none."""
+    """A run has kernels for other parts, and for the gradient of this one, or none."""
     norm, gradient, training, other = (
         winner(RMS_NORM, RMS_NORM_KERNEL, f"01_norm{end}")
         for end in ("", "_gradient", "_training", "s_gradient")

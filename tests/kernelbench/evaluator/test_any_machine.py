@@ -135,7 +135,7 @@ def test_caches_are_emptied_with_no_more_memory_than_may_be_had(size: int) -> No
 
 
 def test_every_last_level_cache_is_emptied_by_the_cpus_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one CPU reads goes through the caches that this CPU has, and leaves those of others as they are."""
+    """A CPU reads through the caches that it has, and leaves those of others as they are."""
     read: dict[int, tuple[int, int]] = {}  # by CPU: the thread, and bytes
 
     class Watched(Eviction):
