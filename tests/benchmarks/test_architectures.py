@@ -45,7 +45,7 @@ def test_the_page_is_of_what_was_checked(runs: Path, monkeypatch: pytest.MonkeyP
         "- t5, FSDP2: loss is 1 from float64, stock 0",
         "- t5, 02_gelu: wrong_output: at [0]",
     ]
-    assert "It has run for two of three architectures." in lines
+    assert "It has run for 2 of 3 architectures." in lines
 
 
 def test_an_unknown_architecture_is_refused() -> None:
