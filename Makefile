@@ -1,7 +1,7 @@
 # make run    set up, then optimize a few tasks and print the report (three minutes)
 # make test-fast  set up, then run the tests that build next to nothing
 # make test   set up, then run the tests, but for slow ones and those of task files that have not changed
-# make test-part  set up, then run a sixth of what `make test` leaves out, another for each commit, or PART=0 to 5
+# make test-part  set up, then run a tenth of what `make test` leaves out, another for each commit, or PART=0 to 9
 # make test-all  set up, then run all tests
 # make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
 # make test-trainers  set up .venv-trainers, run the tests that need other trainers' libraries (docs/trainers.md)
@@ -19,12 +19,14 @@ BIN := .venv/bin
 # and pip. Some packages hold files that are no Python of this version.
 INSTALL := $(BIN)/pip install --quiet --no-compile
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|_internal|pip)/' .venv/lib || true
+# Images set it; without bytecode each process of the tests would compile them and kernelwright again.
+unexport PYTHONDONTWRITEBYTECODE
 OUT ?= runs/$(shell date +%Y-%m-%d-%H%M%S)
 
 TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_entropy builtin:level1/matmul_square
 
-# Tests run on twice as many processes as the machine has CPUs, if there is memory for them (tests/conftest.py);
-# those that hold times against each other run alone.
+# Tests run on twice as many processes as the machine has CPUs, fast ones on as many, if there is memory for them
+# (tests/conftest.py); those that hold times against each other run alone.
 WORKERS ?= auto
 # Two hexadecimal digits of the commit.
 PART ?= $(shell printf '%d' 0x0$$(git rev-parse HEAD 2>/dev/null | cut -c 39-40))
@@ -39,9 +41,10 @@ TRAINING = $(shell grep -rl --include='test_*.py' '^pytestmark = .*pytest.mark.t
 run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 2 --effort quick --out $(OUT)
 
+test-fast: WORKERS = logical
 test-fast: .venv/ready-dev
-	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite=changed \
-		$(TRAINING:%=--ignore=%) $(PARALLEL)
+	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or not_fast or timed)" \
+		--suite=changed $(TRAINING:%=--ignore=%) $(PARALLEL)
 
 test: .venv/ready-dev
 	$(BIN)/pytest -m "not (slow or timed)" --suite=changed $(PARALLEL)

@@ -3,10 +3,11 @@
 Where tests run in parallel (`make test`), each of the processes keeps to a CPU, or to several where there are more
 CPUs than processes. What holds measured times against each other is marked timed, and runs alone afterwards. Slow
 tests come first in each, so that no process is left alone with one at the end. Tests marked gpu are skipped where
-torch finds none, and with `--suite=changed` those of task files that are as they were. With `--part=K` a sixth
-is chosen of all files of tests, and of single tests of task files and of the red team: six numbers in turn run
+torch finds none, and with `--suite=changed` those of task files that are as they were. With `--part=K` a tenth
+is chosen of all files of tests, and of single tests of task files and of the red team: ten numbers in turn run
 all. CI runs one part of the slow tests for each commit. Slow are tests with that mark, and those of slow.txt, which
-`--note-slow` writes: tests that took more than three seconds beside others, and files that set up for as long.
+`--note-slow` writes: tests that took more than three seconds beside others, and files that set up for as long. What
+took more than one it writes to not_fast.txt: `make test-fast` leaves it out.
 """
 
 import os
@@ -22,8 +23,9 @@ WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTES
 ROOT = Path(__file__).parents[1]
 PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
-PARTS = 6
-SLOW_S, SLOW = 3.0, Path(__file__).with_name("slow.txt")
+PARTS = 10
+SECONDS = {"slow": 3.0, "not_fast": 1.0}  # what a test, or what its file sets up, may take without the mark
+LISTED = {mark: Path(__file__).with_name(f"{mark}.txt") for mark in SECONDS}
 SLOW_TIMEOUT_S = 900.0  # precompiling torch's header takes up to 90 s alone, and far more beside others
 SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
 
@@ -35,18 +37,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="Test all task files of the suite, or those that differ from the main branch.",
     )
-    parser.addoption("--note-slow", action="store_true", help=f"Add tests that took long to {SLOW.name}.")
+    names = " and ".join(path.name for path in LISTED.values())
+    parser.addoption("--note-slow", action="store_true", help=f"Add tests that took long to {names}.")
     parser.addoption(
         "--part", type=int, help=f"Choose the part of this number, modulo {PARTS}, of the tests."
     )
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
 
-    # Two for each CPU: tests wait for half of their time, for processes, timeouts and disks.
-    return max(1, min(2 * usable_cpus(), memory_bytes() // PROCESS_BYTES))
+    # Two for each CPU: tests wait for half of their time, for processes, timeouts and disks. Fast ones do not.
+    processes = usable_cpus() if config.option.numprocesses == "logical" else 2 * usable_cpus()
+    return max(1, min(processes, memory_bytes() // PROCESS_BYTES))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,10 +69,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slow = set(SLOW.read_text().split("\n"))
+    listed = {mark: set(path.read_text().split("\n")) for mark, path in LISTED.items()}
     for item in items:
-        if item.nodeid in slow or item.nodeid.partition("::")[0] in slow:
-            item.add_marker(pytest.mark.slow)
+        for mark, names in listed.items():
+            if item.nodeid in names or item.nodeid.partition("::")[0] in names:
+                item.add_marker(mark)
         if isinstance(item, pytest.Function) and not BUILDERS.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.builds)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
@@ -121,7 +126,7 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 class NotedTests:
-    """Plugin that adds tests that took long to slow.txt."""
+    """Plugin that adds tests that took long to the lists of those."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -131,9 +136,12 @@ class NotedTests:
         self.seconds[name] = max(self.seconds[name], report.duration)
 
     def pytest_sessionfinish(self) -> None:
-        known = SLOW.read_text().splitlines()
-        found = [name for name, seconds in self.seconds.items() if seconds > SLOW_S]
-        SLOW.write_text("".join(f"{name}\n" for name in sorted({*known, *found})))
+        slow: set[str] = set()  # is in one list
+        for mark, least_s in SECONDS.items():
+            found = {name for name, seconds in self.seconds.items() if seconds > least_s}
+            names = {*LISTED[mark].read_text().splitlines(), *found} - slow
+            LISTED[mark].write_text("".join(f"{name}\n" for name in sorted(names)))
+            slow |= names
 
 
 def _part(item: pytest.Item) -> int:

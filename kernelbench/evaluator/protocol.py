@@ -101,7 +101,7 @@ class Limits(Record):
     """Limits of a worker. Past a time limit its whole process tree is killed."""
 
     build_s: float = 180.0
-    load_s: float = 60.0
+    load_s: float = 60.0  # and again for what a process's first call compiles or tunes
     call_s: float = 30.0  # one forward call; a block gets this for each of its calls, and at most 4x
     compile_s: float = COMPILE_S  # each baseline
     memory_bytes: int = 8 << 30

@@ -332,6 +332,8 @@ class TaskSession:
         PrematureLaunch where something ran on a GPU before the worker was asked.
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
+        if not worker.has_run:
+            limit += self.limits.load_s  # to compile, tune or load what it has compiled before
         memory = self.oracle.memory
         if not memory.reveal(worker, slots, flush and self._must_flush(len(slots))) and strict:
             raise PrematureLaunch(worker)
@@ -355,6 +357,7 @@ class TaskSession:
             reason = f"{len(slots)} calls took more than {limit:g} s"
             raise CallFailed(Verdict.timeout, reason) from None
         waited_s += worker.waited_s()
+        worker.has_run = True
         self.kernel_s += seconds
         if answer[:2] == b"FN" and not strict and self._lend(worker):
             return self.run(worker, slots, seeds, strict, flush, whole, part)

@@ -99,6 +99,7 @@ class Worker:
         self._pid: int | None = None
         self.fds: list[int] = []  # that came with the last answer; only a trusted worker can send any
         self.load_s = 0.0  # what it took to load a model, its start not counted
+        self.has_run = False  # a call of the model that it loaded
         self._stopped: list[int] = []
         self._used_ns: dict[int, int] | None = None  # CPU time of stopped processes, at that time
         self.closed = False

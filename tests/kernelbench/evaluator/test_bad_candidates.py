@@ -68,7 +68,7 @@ def impatient(evaluator: Referee, evaluate: Evaluate) -> Iterator[None]:
     session = evaluator.sessions._session
     assert session is not None
     kept = session.limits
-    session.limits = kept.model_copy(update={"build_s": 3.0, "call_s": 2.0})
+    session.limits = kept.model_copy(update={"build_s": 3.0, "load_s": 3.0, "call_s": 2.0})
     yield
     session.limits = kept
 
@@ -101,6 +101,14 @@ def test_a_hang_in_a_later_call_ends_at_its_limit(evaluate: Evaluate) -> None:
     evaluation = evaluate(variant(RETURN, later + RETURN))
     assert evaluation.verdict is Verdict.timeout, evaluation.reason
     assert time.monotonic() - started < 30
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_the_first_call_of_a_process_may_compile(evaluate: Evaluate) -> None:
+    first = "import time; time.sleep(2.5 * (not hasattr(self, 'n'))); self.n = 1\n        "
+    evaluation = evaluate(variant(RETURN, first + RETURN))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
 def test_a_destructor_that_never_returns_harms_nobody(evaluate: Evaluate) -> None:

@@ -89,7 +89,7 @@ HONEST: dict[str, tuple[str, Kernel]] = {
 
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_as_exact_as_at_the_usual_size_is_right(name: str) -> None:
-    assert all(error < 0.5 for family in ("task", "small") for error in errors(*HONEST[name], family))
+    assert all(error < 1 for family in ("task", "small") for error in errors(*HONEST[name], family))
 
 
 def test_one_of_several_inputs_may_be_small() -> None:
