@@ -22,9 +22,9 @@ from kernelwright.agent.whole_model.marks import StepCalls
 from kernelwright.agent.whole_model.model_name import ModelName, lengths
 from kernelwright.agent.whole_model.step import ModelStep
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.modules.call_graph import said
 from kernelwright.results.dropin.runtime.accuracy import largest_error
 
+_REASON = 400  # characters of the reasons for which a package replaces nothing
 _SEED = 0  # for weights, and before each forward call whose results are compared: dropout
 
 
@@ -62,7 +62,8 @@ class MeasuredStep:
             self._package = importlib.import_module(folder.name)
             report = self._package.apply(self._steps[0].model)
         except Exception as error:
-            raise UsageError(f"{folder.name} cannot be put in: {said(error)}", "leave it out") from error
+            why = " ".join(str(error).split())[:_REASON]  # reasons of layers are lines of their own
+            raise UsageError(f"{folder.name} cannot be put in: {why}", "leave it out") from error
         self._elsewhere = report.elsewhere
         return {"replaced": report.replaced}
 

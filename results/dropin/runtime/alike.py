@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .accuracy import first_excess, is_half, widened
 from .device import TYPE
@@ -125,7 +126,8 @@ def _with_other_weights(
             _weight(argument, scale, generator) if varies else each
             for argument, each, varies in zip(arguments[count:], own, vary, strict=True)
         ]
-        right = _all(kernel.by_reference(*inputs, *weights))
+        with RoundingMode() as seen:
+            right = _all(kernel.by_reference(*inputs, *weights))
         if not all(each.isfinite().all() for each in right):
             continue  # which says little
         near = _all(kernel.by_reference(*(_nearly(each, generator) for each in inputs), *weights))
@@ -134,13 +136,13 @@ def _with_other_weights(
         except Exception as error:  # noqa: BLE001
             return f"{numbers} cannot be called ({_said(error)})"
         for ours, theirs, moved in zip(_all(made), right, near, strict=True):
-            room = 20 * _apart(moved, theirs) + _rounding(theirs.dtype) * _largest(theirs)
+            room = 20 * _apart(moved, theirs) + max(_rounding(theirs.dtype), seen.error) * _largest(theirs)
             if not (worst := _apart(ours, theirs)) <= room:  # or NaN
                 return f"{numbers} differs from the kernel's reference (by {worst:.2g})"
         if scale != 1.0 or for_inference or not kernel.trainable:
             continue
         wanted = list(map(and_, kernel.differentiated, [*([True] * count), *vary]))
-        if why := _other_gradients(kernel, call, (*inputs, *weights), wanted, generator):
+        if why := _other_gradients(kernel, call, (*inputs, *weights), wanted, generator, seen.error):
             return why
     return ""
 
@@ -151,6 +153,7 @@ def _other_gradients(
     given: Sequence[torch.Tensor],
     wanted: Sequence[bool],
     generator: torch.Generator,
+    rounded: float,
 ) -> str:
     """Describe how the wanted gradients differ, if the layer detaches something, say; "" if they do not."""
     to = [_normal(each.shape, _wide(each.dtype), generator) for each in kernel.outputs]
@@ -162,10 +165,26 @@ def _other_gradients(
     largest = max((_largest(each) for each in right), default=0.0)
     arguments = compress(kernel.arguments, wanted)
     for ours, theirs, argument in zip(found, right, arguments, strict=True):
-        room = 1e-6 * largest + torch.finfo(theirs.dtype).eps ** 0.5 * _largest(theirs)
+        room = 1e-6 * largest + max(torch.finfo(theirs.dtype).eps ** 0.5, rounded) * _largest(theirs)
         if not (worst := _apart(ours, theirs)) <= room:
             return f"its gradient of {argument.name} differs from the reference's (by {worst:.2g})"
     return ""
+
+
+class RoundingMode(TorchDispatchMode):
+    """Notes whether something rounds to half precision, as a traced reference does whatever its inputs are.
+
+    `error`: what that may change of a result, relative to the largest; 0.0 where nothing does.
+    """
+
+    error = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for each in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(each, torch.Tensor) and is_half(each.dtype):
+                self.error = max(self.error, 4 * torch.finfo(each.dtype).eps)
+        return made
 
 
 def _gradients(

@@ -151,6 +151,26 @@ def test_the_package_s_own_tests(run: Callable[[str], None]) -> None:
     run("")
 
 
+@pytest.mark.slow
+def test_a_reference_that_was_traced_in_half_precision_rounds_where_the_layer_did(tmp_path: Path) -> None:
+    traced = changed(NORM, "wide.to(hidden_states.dtype)", "wide.to(torch.bfloat16)")
+    kernel = PackagedKernel("norm", half(traced, ROUNDED_ONCE, "norm"), layers={"Norm": {}})
+    write([kernel], tmp_path / "out", "fused", measure=False)
+    script = """
+assert list(fused.apply(nn.Sequential(Norm().bfloat16())).replaced) == ["0"]
+
+
+class Detached(Norm):
+    def forward(self, x):
+        return super().forward(x.detach())
+
+
+Detached.__qualname__ = "Norm"
+assert "its gradient of hidden_states differs" in why_left(nn.Sequential(Detached().bfloat16()))
+"""
+    python(tmp_path / "out", "-c", LAYERS + script)
+
+
 def test_layers_in_half_precision(run: Callable[[str], None]) -> None:
     run("""
 @pytest.mark.parametrize("kind", [Norm, Short])
