@@ -9,8 +9,9 @@ from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tracing import FreeTracer, trace
 from kernelwright.agent.tuner.advise import fallback_advice
+from kernelwright.agent.tuner.by_size import second
 from kernelwright.kernelbench.evaluator import LocalEvaluator
-from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
+from kernelwright.kernelbench.records import Advice, Candidate, Language, Size, Task
 
 if TYPE_CHECKING:
     from kernelwright.agent.builtin.ir.graph import Graph
@@ -36,9 +37,50 @@ class PooledBuiltinCoder:
         return self.pool.ask(task, partial(self._propose, task, own, advice, sample), task.id).result()
 
     def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
-        """Return the reference if the best is this coder's and certainly slower."""
+        """Return the reference if the best is this coder's and certainly slower.
+
+        Else, of a task of several sizes, a file that serves some of them by another candidate, if that pays.
+        """
         advice = fallback_advice(best, history) if best.candidate.schedule else None
-        return self.propose(task, history, advice) if advice is not None else None
+        if advice is not None:
+            return self.propose(task, history, advice)
+        if not best.evaluation.sizes:
+            return None
+        return self.pool.ask(task, partial(self._by_size, task, history, best), task.id).result()
+
+    def _by_size(
+        self, task: Task, history: Sequence[Attempt], best: Attempt, evaluator: LocalEvaluator
+    ) -> Candidate | None:
+        from kernelwright.agent.builtin.frontend.reference import renamed
+        from kernelwright.agent.builtin.ir.untraceable import Untraceable
+        from kernelwright.agent.builtin.sizes.dispatch import dispatching
+        from kernelwright.agent.builtin.sizes.free import FreeGraph
+
+        try:
+            graph = self._traced(evaluator, task)
+        except Untraceable:
+            return None
+        if not isinstance(graph, FreeGraph):
+            return None
+        argument, elements = graph.largest_input([_numbers(task, size) for size in task.workload])
+        chosen = second(best, history, elements)
+        if chosen is None:
+            return None
+        other = chosen.candidate
+        files = [other.source if other is not None else renamed(task.source), best.candidate.source]
+        small, large = files if chosen.below else reversed(files)
+        source = dispatching(small, large, argument, chosen.elements)
+        if source is None:
+            return None
+        return Candidate(
+            source=source,
+            language=best.candidate.language,
+            author="builtin",
+            parents=(best.candidate.sha256, *([other.sha256] if other is not None else [])),
+            kernels=tuple(
+                dict.fromkeys((*best.candidate.kernels, *(other.kernels if other is not None else ())))
+            ),
+        )
 
     def compiled(self, task: Task) -> str:
         """Return the kernels of the default schedule as text: the passes of each launch, and the file."""
@@ -109,10 +151,14 @@ class PooledBuiltinCoder:
 
 def _free(task: Task) -> dict[str, int]:
     """Return the axes of a task with their values at its first size. Raises Untraceable."""
+    return _numbers(task, task.workload[0])
+
+
+def _numbers(task: Task, size: Size) -> dict[str, int]:
+    """Return a task's axes at one of its sizes. Raises Untraceable."""
     from kernelwright.agent.builtin.ir.untraceable import Untraceable
 
-    first = task.workload[0].constants
     for name in task.axes:
-        if not first[name].isdecimal():
+        if not size.constants[name].isdecimal():
             raise Untraceable(f"its sizes differ in {name}, which is no positive integer")
-    return {name: int(first[name]) for name in task.axes}
+    return {name: int(size.constants[name]) for name in task.axes}

@@ -16,6 +16,7 @@ by compiling for several sizes (the builtin coder's `sizes/free.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -98,6 +99,11 @@ def sized(value: int, terms: Terms) -> int:
 
 def terms_of(size: int) -> Terms:
     return size.terms if isinstance(size, FreeSize) else {(): int(size)}
+
+
+def value_at(size: int, values: Mapping[str, int]) -> int:
+    """Return what a size is where free sizes have these values."""
+    return sum(factor * math.prod(map(values.__getitem__, names)) for names, factor in terms_of(size).items())
 
 
 def is_free(*sizes: object) -> bool:

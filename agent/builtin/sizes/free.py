@@ -12,6 +12,7 @@ kernelbench/free_sizes.
 from __future__ import annotations
 
 import keyword
+import math
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -24,7 +25,7 @@ from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import Schedule
 from kernelwright.agent.builtin.scheduling.launches import Launch
 from kernelwright.agent.builtin.sizes.bounds import Ranges, hold_kernels, hold_slices
-from kernelwright.kernelbench.free_sizes.size import FreeSize, Limits, is_free
+from kernelwright.kernelbench.free_sizes.size import FreeSize, Limits, is_free, value_at
 from kernelwright.kernelbench.free_sizes.unify import Grid, SizesDecide, at
 from kernelwright.kernelbench.free_sizes.unify import unified as unified_forms
 
@@ -47,6 +48,18 @@ class FreeGraph:
     def left(self) -> Mapping[str, str]:
         """Submodules that are left to torch, with the reason."""
         return self.graph.left
+
+    def largest_input(self, points: Sequence[Mapping[str, int]]) -> tuple[int, list[int]]:
+        """Return the number of the argument of forward with most elements, and these at each point.
+
+        A point has the values of the task's constants, in the order of `sizes`. Arguments of fixed sizes do
+        not count.
+        """
+        named = [dict(zip(self.sizes, point.values(), strict=True)) for point in points]
+        inputs = [each for each in self.graph.inputs if each.kind == "user" and is_free(*each.meta.shape)]
+        chosen = max(inputs, key=lambda each: math.prod(map(int, each.meta.shape)))
+        shapes = [[value_at(size, values) for size in chosen.meta.shape] for values in named]
+        return self.graph.arguments.index(chosen.target), [math.prod(shape) for shape in shapes]
 
 
 class Tracer(Protocol):
