@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelwright.agent.builtin.sizes.dispatch import dispatching
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Size
 from kernelwright.kernelbench.sources.sizes import of_file
@@ -63,8 +64,10 @@ def of(source: str, name: str, kernel: str = "", sizes: tuple[dict[str, str], ..
     return found.model_copy(update={"task": found.task.model_copy(update={"workload": workload})})
 
 
+SMALL = changed(RMS_NORM_KERNEL, "#pragma omp parallel for", "")
+BY_SIZE = dispatching(SMALL, RMS_NORM_KERNEL, 0, 5000) or ""
 KERNELS = {
-    "norm": of(NORM, "norm", RMS_NORM_KERNEL),
+    "norm": of(NORM, "norm", BY_SIZE),
     "product": of(PRODUCT, "product"),
     "loss": of(LOSS, "loss"),
     "turned": of(TURNED, "turned"),
