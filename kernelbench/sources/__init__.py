@@ -16,6 +16,7 @@ stands for one task or for many:
     kernelbench:2/40  kernelbench:1/1-20    one problem, a range of them,
     kernelbench:level2/40_Matmul            the one whose file name begins so
     hf:ScalingIntelligence/KernelBench:2/40 the same of the Hugging Face dataset (or of a local folder)
+    hgemm:64_4096_512  hgemm:64_*_512       half-precision products by M, N and K, or of CUDA-L2's grid
 """
 
 from kernelwright.kernelbench.sources.assignments import constants

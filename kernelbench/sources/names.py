@@ -8,7 +8,7 @@ from pathlib import Path
 from kernelwright.kernelbench.errors import TaskError, UnknownTaskError, UsageError
 from kernelwright.kernelbench.modules.worker import named_module, write_in_worker
 from kernelwright.kernelbench.records import Precision, Size, Task
-from kernelwright.kernelbench.sources import builtin, checkout, hub
+from kernelwright.kernelbench.sources import builtin, checkout, hgemm, hub
 from kernelwright.kernelbench.sources.assignments import constants
 from kernelwright.kernelbench.sources.entry import Entry, from_file, read_text
 from kernelwright.kernelbench.sources.formats import task_files
@@ -134,6 +134,8 @@ class TaskLibrary:
         suite, _, rest = name.partition(":")
         if suite in ("builtin", "kernelbench"):
             return select(self._shelf(suite), rest, name)
+        if suite == "hgemm":
+            return hgemm.entries(rest, name)
         if suite == "hf":
             dataset, selector = hub.split_name(rest)
             if not dataset:
