@@ -7,6 +7,7 @@ comes before and after them; and of large ones, if tensor cores multiply their t
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelwright.agent.builtin.ir.graph import Node, Ref
@@ -21,6 +22,7 @@ _MOST_VECTORS = 8
 TILED = {"float32", *HALVES}
 # Chosen by hand.
 _MOST_MULTIPLICATIONS = 1 << 27  # multiplications of a product, beyond which the library uses a GPU better
+_LEAST_ON_TILES = 32  # rows, columns and depth; a step of two panels
 _LEAST = 256  # elements of a result from which it is worth tiles
 _LEAST_BYTES = 1 << 20  # bytes of a matrix; the library's calls on smaller ones find it in the caches
 
@@ -131,8 +133,11 @@ class ProductLowering(ReductionLowering):
         (*images, rows, columns), depth = shape, a.shape[-1]
         if min(rows, columns, depth) == 1 or not rows * columns * depth:
             return False
-        large = math.prod(shape) * depth > _MOST_MULTIPLICATIONS
-        if large and (self.schedule.value("products") != "all" or dtype not in HALVES):
+        chosen, large = self.schedule.value("products"), math.prod(shape) * depth > _MOST_MULTIPLICATIONS
+        if chosen == "bf16x6":
+            if dtype != "float32" or not self.on_tiles(a, b, shape):
+                return False
+        elif large and (chosen != "all" or dtype not in HALVES):
             return False
         if math.prod(images) * rows * columns < _LEAST:
             return False
@@ -149,6 +154,11 @@ class ProductLowering(ReductionLowering):
         self.dot(product, a, b, len(a.shape) + reduced, dtype)
         self.with_bias(node, product, added)
         return True
+
+    def on_tiles(self, left: View, right: View, shape: Sequence[int]) -> bool:
+        """Return True for one matrix, and another whose rows lie together, none of them small."""
+        sizes = math.prod(shape[:-1]), shape[-1], left.shape[-1]
+        return near(left.strides[-1]) and len(_own_axes(right)) <= 2 and min(sizes) >= _LEAST_ON_TILES
 
     def with_bias(self, node: Node, product: str, added: object) -> None:
         if isinstance(added, Ref):
@@ -208,6 +218,11 @@ def _inserted(view: View, place: int, size: int) -> View:
     return replace(
         view, shape=(*shape[:at], size, *shape[at:]), strides=(*strides[:at], 0, *strides[at:]), clips=()
     )
+
+
+def _own_axes(view: View) -> list[int]:
+    """Return the axes along which a view's elements differ."""
+    return [axis for axis, stride in enumerate(view.strides) if stride and view.shape[axis] > 1]
 
 
 def _turned(view: View) -> View:

@@ -13,12 +13,20 @@ from kernelwright.agent.builtin.codegen.cpp.attention import attention_kernel
 from kernelwright.agent.builtin.codegen.cpp.columns import PARTS, ColumnEmitter
 from kernelwright.agent.builtin.codegen.cpp.emit import MODEST, CppEmitter, CppKnobs
 from kernelwright.agent.builtin.codegen.cpp.headers import helpers, standard_headers
+from kernelwright.agent.builtin.codegen.cpp.products import (
+    CHOICE,
+    CppProductEmitter,
+    amx_product,
+    has_amx,
+)
+from kernelwright.agent.builtin.codegen.cpp.products import KNOBS as PRODUCT_KNOBS
 from kernelwright.agent.builtin.codegen.cpp.rows import CppRowEmitter
 from kernelwright.agent.builtin.codegen.cpp.tiles import TILE, CppTileEmitter
 from kernelwright.agent.builtin.codegen.cpp.types import RESERVED
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.ir.program import Attention, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.ir.uses import operands
 from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.launches import SMALL
@@ -56,6 +64,8 @@ class Cpp(Language):
 
     def __init__(self, every_choice: bool = False) -> None:
         self._every_choice = every_choice
+        if has_amx():
+            self.choices = {"products": ("own", "library", CHOICE)}
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
@@ -76,6 +86,10 @@ class Cpp(Language):
         ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
+        if batch.count == 1 and amx_product(planned, program) is not None:
+            if not has_amx():
+                raise Untraceable(f"products={CHOICE} needs AMX tiles, which this CPU has not")
+            return CppProductEmitter(planned, program, PRODUCT_KNOBS, pointers).kernel(name)
         emitters: dict[str, type[CppEmitter]] = {"columns": ColumnEmitter, "tiles": CppTileEmitter}
         emitter = emitters.get(planned.mode, CppRowEmitter)
         knobs = _knobs(planned, program, in_place, ask, batch.count, self._every_choice)

@@ -3,18 +3,20 @@
 import re
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import Kernel, linked
 from kernelwright.agent.builtin.codegen.cpp.types import SUFFIX
 from kernelwright.kernelbench.jit.standard import MATH_HEADER
 
+_AMX = Path(__file__).parent / "templates" / "amx.h"
 _DEFINED = re.compile(r"static inline \w+ (\w+)\(")
 _TYPES = {suffix: ctype for ctype, suffix in SUFFIX.items() if ctype != "float"}
 
 
 @cache
 def _blocks() -> dict[str, str]:
-    text = MATH_HEADER.read_text()
+    text = "\n\n".join(path.read_text() for path in (MATH_HEADER, _AMX))
     found = {}
     for block in re.split(r"\n\n(?!\s)", text):
         match = _DEFINED.search(block)
@@ -50,6 +52,10 @@ def standard_headers(body: str) -> list[str]:
         found.append("cstring")
     if "numeric_limits" in body:
         found.append("limits")
+    if "std::vector" in body:
+        found.append("vector")
     if "_mm" in body:
         found.append("immintrin.h")
+    if "syscall(" in body:
+        found += ["sys/syscall.h", "unistd.h"]
     return found
