@@ -15,9 +15,9 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
     "attention": ("own", "fused", "apart"),  # a kernel of our own, torch's call, or spelled out where it was
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
-    # own: with few vectors; tiled: of small matrices, too; all: and of large ones, on tensor cores;
-    # bf16x6: of float32 on a CPU, as six of bfloat16 on AMX tiles
-    "products": ("own", "library", "tiled", "all", "bf16x6"),
+    # own: with few vectors; tiled: of small matrices, too; all: and of large ones, on tensor cores
+    "products": ("own", "library", "tiled", "all"),
+    "gemm": ("library", "bf16x6"),  # large products of float32: six of bfloat16, on a CPU's AMX tiles
     "blocks": ("16", "4", "64", "off"),  # MiB of a product that is reduced away, at a time; off: the whole
     "topk": ("own", "library"),  # of few elements
     "split": ("off", "8", "4", "2", "16"),  # blocks that long reductions have for each multiprocessor

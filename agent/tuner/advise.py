@@ -27,6 +27,7 @@ _PLAIN = {
     "attention": "apart",
     "layout": "contiguous",
     "products": "library",
+    "gemm": "library",
     "topk": "library",
     "blocks": "off",
     "split": "off",

@@ -49,6 +49,14 @@ RULES = (
         0.18,
     ),
     Rule(
+        "gemm",
+        "compute products on matrix units",
+        "Leave large products of float32 to {new} instead of {old}: bf16x6 is six products of bfloat16 on "
+        "AMX tiles, as exact, which take along what comes after them; the library's are of float32.",
+        frozenset({"compute"}),
+        0.37,
+    ),
+    Rule(
         "topk",
         "choose between own kernels and the library's",
         "Leave the few largest elements of rows to {new} kernels instead of {old} ones: our own pass over a "

@@ -71,9 +71,11 @@ class Language(ABC):
     batches: ClassVar[bool] = False  # whether a launch may be several calls
     prologues: ClassVar[bool] = False  # whether a product's kernel may compute its operands
     abreast: ClassVar[int] = 16  # launches of small kernels that may be one
-    defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
+    defaults: Mapping[str, str] = {}  # of knobs of a whole graph, where they are not those of all
     multiprocessors: int = 0  # among which long reductions are split; 0: they are not
-    choices: Mapping[str, tuple[str, ...]] = {"products": ("own", "library")}  # where they are fewer
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "products": ("own", "library")
+    }  # where they are fewer
 
     @property
     def words(self) -> frozenset[str]:

@@ -7,7 +7,6 @@ comes before and after them; and of large ones, if tensor cores multiply their t
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelwright.agent.builtin.ir.graph import Node, Ref
@@ -15,14 +14,18 @@ from kernelwright.agent.builtin.ir.ops import FLOATS
 from kernelwright.agent.builtin.ir.program import Joined, View, broadcast, contiguous, near, turned
 from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE
 from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
+from kernelwright.kernelbench.free_sizes.size import is_free
 
 # Vectors that a matrix is multiplied with at most: of 4096 by 4096 eight take 5.9 ms, with the library 7.7
 # (docs/LOG.md, 2026-11-23, "Products with up to eight vectors").
 _MOST_VECTORS = 8
 TILED = {"float32", *HALVES}
+# On two cores 512 rows, columns and depth are about as fast as the library's, 4096 by 256 by 256 a fifth
+# faster (docs/LOG.md, "Six products of bfloat16").
+_LEAST_BY_PARTS, _LEAST_BY_PARTS_TOGETHER = 128, 1 << 27
+_MOST_PACKED = 1 << 22  # elements of the right matrix, whose parts take 24 MiB; with 16 M it is no faster
 # Chosen by hand.
 _MOST_MULTIPLICATIONS = 1 << 27  # multiplications of a product, beyond which the library uses a GPU better
-_LEAST_ON_TILES = 32  # rows, columns and depth; a step of two panels
 _LEAST = 256  # elements of a result from which it is worth tiles
 _LEAST_BYTES = 1 << 20  # bytes of a matrix; the library's calls on smaller ones find it in the caches
 
@@ -30,10 +33,10 @@ _LEAST_BYTES = 1 << 20  # bytes of a matrix; the library's calls on smaller ones
 class ProductLowering(ReductionLowering):
     def on_matmul(self, node: Node) -> bool:
         names = node, "self", "other"
-        return self.by_vectors(*names) or self.by_few(*names) or self.by_tiles(*names)
+        return self.by_vectors(*names) or self.by_few(*names) or self.large(*names)
 
     def on_mm(self, node: Node) -> bool:
-        return self.by_few(node, "self", "mat2") or self.by_tiles(node, "self", "mat2")
+        return self.by_few(node, "self", "mat2") or self.large(node, "self", "mat2")
 
     def on_mv(self, node: Node) -> bool:
         return self.by_few(node, "self", "vec")
@@ -43,13 +46,13 @@ class ProductLowering(ReductionLowering):
 
     def on_linear(self, node: Node) -> bool:
         names = node, "input", "weight", "bias"
-        return self.by_few(*names, turn=True) or self.by_tiles(*names, turn=True)
+        return self.by_few(*names, turn=True) or self.large(*names, turn=True)
 
     def on_addmm(self, node: Node) -> bool:
         settings = self.settings(node)
         if settings.get("alpha", 1) != 1 or settings.get("beta", 1) != 1:
             return False
-        return self.by_few(node, "mat1", "mat2", "self") or self.by_tiles(node, "mat1", "mat2", "self")
+        return self.by_few(node, "mat1", "mat2", "self") or self.large(node, "mat1", "mat2", "self")
 
     def by_vectors(self, node: Node, left: str, right: str) -> bool:
         """`[..., 1, k] @ [..., k, n]`, or `[..., m, k] @ [..., k, 1]`, of many matrices."""
@@ -116,6 +119,46 @@ class ProductLowering(ReductionLowering):
         self.with_bias(node, product, added)
         return True
 
+    def large(self, node: Node, left: str, right: str, bias: str = "", turn: bool = False) -> bool:
+        return self.by_parts(node, left, right, bias, turn) or self.by_tiles(node, left, right, bias, turn)
+
+    def by_parts(self, node: Node, left: str, right: str, bias: str, turn: bool) -> bool:
+        """`[..., m, k] @ [k, n]` of float32 as six products of bfloat16, where none of the sizes is small.
+
+        It is a choice where the schedule has the knob, which a language gives it on a CPU that has tiles.
+        """
+        settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
+        added = settings.get(bias)
+        if "gemm" not in self.schedule.values or dtype != "float32":
+            return False
+        if isinstance(added, Ref) and added.ref not in self.program.views:
+            return False
+        a, b = self.matrix(settings[left]), self.matrix(settings[right])
+        if a is None or b is None or len(b.shape) != 2 or not near(a.strides[-1]) or 1 not in b.strides:
+            return False
+        b = _turned(b) if turn else b
+        sizes = math.prod(shape[:-1]), shape[-1], a.shape[-1]
+        if is_free(*sizes) or min(sizes) < _LEAST_BY_PARTS or math.prod(sizes) < _LEAST_BY_PARTS_TOGETHER:
+            return False
+        if sizes[1] * sizes[2] > _MOST_PACKED or self.choice("gemm") != "bf16x6":
+            return False
+        product = self.fresh(f"{node.name}_product") if added is not None else node.name
+        a, b = broadcast(a, (*shape[:-1], a.shape[-1])), broadcast(b, (*shape[:-2], *b.shape))
+        if near(b.strides[-1]):
+            a, b, reduced = _inserted(a, -1, shape[-1]), _inserted(b, -3, shape[-2]), -2
+        else:
+            a, b, reduced = _inserted(a, -2, shape[-1]), _inserted(_turned(b), -3, shape[-2]), -1
+        self.dot(product, a, b, len(a.shape) + reduced, dtype)
+        self.with_bias(node, product, added)
+        return True
+
+    def matrix(self, arg: object) -> View | None:
+        """Return what an argument reads if that is a float32 tensor with rows, as it lies in memory."""
+        view = self.program.views.get(arg.ref) if isinstance(arg, Ref) else None
+        if not isinstance(view, View) or view.clips or len(view.shape) < 2:
+            return None
+        return view if self.program.dtypes[view.base] == "float32" else None
+
     def by_tiles(self, node: Node, left: str, right: str, bias: str = "", turn: bool = False) -> bool:
         """`[..., m, k] @ [..., k, n]` of small matrices; with `turn`, the right one is `[n, k]`."""
         settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
@@ -133,11 +176,8 @@ class ProductLowering(ReductionLowering):
         (*images, rows, columns), depth = shape, a.shape[-1]
         if min(rows, columns, depth) == 1 or not rows * columns * depth:
             return False
-        chosen, large = self.schedule.value("products"), math.prod(shape) * depth > _MOST_MULTIPLICATIONS
-        if chosen == "bf16x6":
-            if dtype != "float32" or not self.on_tiles(a, b, shape):
-                return False
-        elif large and (chosen != "all" or dtype not in HALVES):
+        large = math.prod(shape) * depth > _MOST_MULTIPLICATIONS
+        if large and (self.schedule.value("products") != "all" or dtype not in HALVES):
             return False
         if math.prod(images) * rows * columns < _LEAST:
             return False
@@ -154,11 +194,6 @@ class ProductLowering(ReductionLowering):
         self.dot(product, a, b, len(a.shape) + reduced, dtype)
         self.with_bias(node, product, added)
         return True
-
-    def on_tiles(self, left: View, right: View, shape: Sequence[int]) -> bool:
-        """Return True for one matrix, and another whose rows lie together, none of them small."""
-        sizes = math.prod(shape[:-1]), shape[-1], left.shape[-1]
-        return near(left.strides[-1]) and len(_own_axes(right)) <= 2 and min(sizes) >= _LEAST_ON_TILES
 
     def with_bias(self, node: Node, product: str, added: object) -> None:
         if isinstance(added, Ref):
@@ -218,11 +253,6 @@ def _inserted(view: View, place: int, size: int) -> View:
     return replace(
         view, shape=(*shape[:at], size, *shape[at:]), strides=(*strides[:at], 0, *strides[at:]), clips=()
     )
-
-
-def _own_axes(view: View) -> list[int]:
-    """Return the axes along which a view's elements differ."""
-    return [axis for axis, stride in enumerate(view.strides) if stride and view.shape[axis] > 1]
 
 
 def _turned(view: View) -> View:

@@ -141,7 +141,7 @@ def test_up_to_what_there_is() -> None:
 
 def test_every_knob_has_a_case() -> None:
     of_gpus = {"rows", "warps", "split", "tile", "across", "stages", "group", "precision"}
-    elsewhere = of_gpus | {"kernels"}  # and the next test
+    elsewhere = of_gpus | {"kernels", "gemm"}  # and the next test, and of CPUs with tiles
     assert {knob.rpartition(".")[2] for _, knob, _ in CASES} | elsewhere == {*GRAPH_KNOBS, *KERNEL_KNOBS}
 
 

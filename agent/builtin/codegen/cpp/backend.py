@@ -65,7 +65,7 @@ class Cpp(Language):
     def __init__(self, every_choice: bool = False) -> None:
         self._every_choice = every_choice
         if has_amx():
-            self.choices = {"products": ("own", "library", CHOICE)}
+            self.defaults = {"gemm": "library"}  # so that it is a choice
 
     def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
@@ -88,7 +88,7 @@ class Cpp(Language):
     ) -> Kernel:
         if batch.count == 1 and amx_product(planned, program) is not None:
             if not has_amx():
-                raise Untraceable(f"products={CHOICE} needs AMX tiles, which this CPU has not")
+                raise Untraceable(f"gemm={CHOICE} needs AMX tiles, which this CPU has not")
             return CppProductEmitter(planned, program, PRODUCT_KNOBS, pointers).kernel(name)
         emitters: dict[str, type[CppEmitter]] = {"columns": ColumnEmitter, "tiles": CppTileEmitter}
         emitter = emitters.get(planned.mode, CppRowEmitter)

@@ -34,7 +34,7 @@ from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.kernelbench.free_sizes.size import is_free
 
-CHOICE = "bf16x6"  # the value of the knob `products`
+CHOICE = "bf16x6"  # the value of the knob `gemm`
 KNOBS = CppKnobs(block=0, streaming=False, parallel=True, prefetch=False)
 _NEEDED = {"amx_tile", "amx_bf16", "avx512_bf16", "avx512vl"}
 # Tiles of a block of results along each side, and steps of 32 along the depth: of a block 256 KiB of sums,
@@ -53,7 +53,7 @@ def has_amx() -> bool:
 
 def amx_product(planned: Plan, program: Program) -> Product | None:
     """Return the product of a kernel if it is to be computed on tiles."""
-    if program.choices.get("products") != CHOICE or (product := product_of(planned)) is None:
+    if program.choices.get("gemm") != CHOICE or (product := product_of(planned)) is None:
         return None
     sides = (product.left.access, product.down), (product.right.access, product.along)
     if product.images or any(access.dtype != "float32" for access, _ in sides):
