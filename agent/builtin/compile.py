@@ -30,6 +30,7 @@ from kernelwright.agent.builtin.passes.cse import cse
 from kernelwright.agent.builtin.passes.dead_code import dead_code
 from kernelwright.agent.builtin.passes.match_attention import with_fused_attention
 from kernelwright.agent.builtin.passes.permute_producers import permute_producers
+from kernelwright.agent.builtin.passes.placed_scans import placed_scans
 from kernelwright.agent.builtin.passes.prologues import prologues
 from kernelwright.agent.builtin.passes.repeated import repeated
 from kernelwright.agent.builtin.passes.reroll import reroll
@@ -140,6 +141,8 @@ def program_of(
         program = run(program)
         watch(run.__name__, program)
     if multiprocessors:
+        program = placed_scans(program)
+        watch(placed_scans.__name__, program)
         program = _split(program, schedule, multiprocessors)
         watch(split_reductions.__name__, program)
     return program

@@ -10,6 +10,7 @@ from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter, CudaKnobs
 from kernelwright.agent.builtin.codegen.cuda.functions import TEMPLATES, functions
 from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, MOST, SIDE, ProductEmitter
 from kernelwright.agent.builtin.codegen.cuda.rows import CudaFlatEmitter, CudaRowEmitter
+from kernelwright.agent.builtin.codegen.cuda.scans import MOST_RUN, CudaScanEmitter, run_of
 from kernelwright.agent.builtin.codegen.cuda.tiles import CudaTileEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import RESERVED
 from kernelwright.agent.builtin.codegen.gpu import FILLING, SECTOR, GpuLanguage, GridKernel
@@ -52,6 +53,8 @@ class Cuda(GpuLanguage):
     ) -> Kernel:
         emitter = _emitter(planned)
         knobs = _knobs(planned, emitter, ask, in_place)
+        if knobs.run:
+            emitter = CudaScanEmitter
         return emitter(planned, program, knobs, pointers).kernel(name)
 
     def joins(self, planned: Plan) -> bool:
@@ -122,9 +125,24 @@ def _knobs(
     held = steps
     if steps and (free or registers > 2 * _HELD):
         raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
-    if not (steps or free) and passes > 1 and registers <= 2 * _HELD:
+    together = planned.mode == "columns" and threads > rows and _in_runs(planned)
+    if not (steps or free or together) and passes > 1 and registers <= 2 * _HELD:
         held = ask("keep", "on" if registers <= _HELD else "off") == "on"
-    return CudaKnobs(threads, rows, each, held, in_place)
+    return CudaKnobs(threads, rows, each, held, 0 if held else _run(planned, threads // rows), in_place)
+
+
+def _run(planned: Plan, lanes: int) -> int:
+    """Return the elements that a thread scans by itself; 0 where no threads scan rows together."""
+    if not _in_runs(planned) or lanes < (_WARP if planned.mode == "rows" else 2):
+        return 0
+    run, length = run_of(planned), planned.row_length
+    return run if is_free(length) else max(1, min(run, _power_of_two(length) // lanes))
+
+
+def _in_runs(planned: Plan) -> bool:
+    """Return True if rows are scanned, by whatever threads, in passes."""
+    scans = any(isinstance(s, Scan) for s in planned.region.statements)
+    return scans and not planned.clips() and planned.region.recurrence is None
 
 
 def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
@@ -133,15 +151,19 @@ def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
     most = None if is_free(rows) else _power_of_two(rows)
     scans = any(isinstance(s, Scan) for s in planned.region.statements)
     if planned.mode == "columns":
-        down = 1 if scans else min(_power_of_two(-(-_BUSY // rows)), _power_of_two(length))
+        down = min(_power_of_two(-(-_BUSY // rows)), _power_of_two(length))
+        if scans:
+            most_down = 1 if is_free(length) or not _in_runs(planned) else _power_of_two(length) // MOST_RUN
+            down = max(1, min(down, most_down))
         passes = sum(stage.has_pass for stage in planned.stages)
         if not scans and passes > 1 and not is_free(length) and length <= _HELD * (_MOST_THREADS // _WARP):
             down = max(down, _power_of_two(-(-length // _HELD)))  # enough threads to hold a column
         wide = min(most or 128, 32 if down > 1 else 128)
-        while not (scans or is_free(rows)) and wide > SECTOR and rows < FILLING * wide and down > wide // 2:
+        least = SECTOR * (2 if scans else 1)
+        while not is_free(rows) and wide > least and rows < FILLING * wide and down > wide // 2:
             wide //= 2
         wide = int(ask("rows", str(wide), most))
-        if scans:
+        if scans and down == 1:
             return max(wide, _WARP), max(wide, _WARP)
         threads = _WARP * int(ask("warps", str(max(1, min(wide * down, _MOST_THREADS) // _WARP))))
     else:

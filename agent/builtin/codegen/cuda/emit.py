@@ -33,6 +33,7 @@ class CudaKnobs:
     rows: int = 1  # worked on at once by a block
     each: int = 1  # elements of a row, or of all, that a thread works on; of a row, where it holds them
     held: bool = False  # whether threads hold the elements of their row in registers
+    run: int = 0  # neighbouring elements of a row that a thread scans by itself; 0: rows have no such runs
     in_place: frozenset[str] = field(default=frozenset())  # outputs written over an input
 
 
@@ -212,9 +213,7 @@ class CudaEmitter(CLikeCodegen):
             declared = "" if running in self.scans else f"{ctype} "  # by a pass before that computes it, too
             out.add(f"{declared}{running} = {self.initial(scan.op, ctype)};")
             self.scans.add(running)
-        braces = self.open_elements(stage)
-        self.element_body(stage)
-        out.close(braces)
+        self.elements_of_pass(stage)
         self.predicated = False
         for reduction in self.row_reductions(stage):
             name, ctype = self.lane_name(reduction), self.lane_type(reduction)
@@ -222,6 +221,12 @@ class CudaEmitter(CLikeCodegen):
             text = self.joined(name, ctype, reduction.op)
             text = text if ctype == result else f"static_cast<{result}>({text})"
             out.add(f"const {result} {self.name(reduction)} = {text};")
+
+    def elements_of_pass(self, stage: Stage) -> None:
+        """Write the loop over elements."""
+        braces = self.open_elements(stage)
+        self.element_body(stage)
+        self.out.close(braces)
 
     def together(self, scan: Scan) -> bool:
         """Return True if the threads of a row compute a scan together."""

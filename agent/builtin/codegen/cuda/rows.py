@@ -37,6 +37,7 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 from kernelwright.kernelbench.free_sizes.size import ceiling, divides, is_free
 
+_WINDOW = 64  # elements of a window whose loop is unrolled
 _UNDER_WAY = 8  # loads that a thread has under way where few blocks have long rows
 
 
@@ -296,6 +297,8 @@ class CudaRowEmitter(CudaEmitter):
             step = "j += LANES" if lanes > 1 else "++j"
             if not is_free(self.blocks, self.own_elements) and self.blocks < FILLING < self.own_elements:
                 out.add(f"#pragma unroll {_UNDER_WAY}")
+            elif self.windows:  # so that places within a window are constants
+                out.add("#pragma unroll")
             out.open(f"for ({self.whole} j = {lane}; j < {self.columns}; {step})")
         conditions += self.clips()
         if self.predicated:
@@ -304,6 +307,13 @@ class CudaRowEmitter(CudaEmitter):
             out.open(f"if ({' && '.join(conditions)})")
             braces += 1
         return braces
+
+    @property
+    def windows(self) -> bool:
+        """True if each thread has a row of few elements that lie along several axes."""
+        length = self.plan.row_length
+        several = sum(self.plan.sizes[axis] > 1 for axis in self.inner_axes) > 1
+        return self.lanes == 1 and not is_free(length) and length <= _WINDOW and several
 
     def clips(self) -> list[str]:
         """Return the conditions that an element of a window exists, after computing its coordinates."""

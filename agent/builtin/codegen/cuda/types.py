@@ -40,8 +40,8 @@ explicit export extern false float for friend goto if inline int long mutable na
 private protected public register return short signed sizeof static struct switch template this throw true
 try typedef union unsigned using virtual void volatile while xor
 threadIdx blockIdx blockDim gridDim warpSize min max
-row column lane lanes columns inside i j k p block step start first top outer total join value at
-ROWS COLUMNS LANES EACH NUMEL BLOCKS PARTS TILE WIDE THREADS DOWN ALONG
+row column lane lanes columns inside i j k p block step start first top outer total join value at there turn
+ROWS COLUMNS LANES EACH NUMEL BLOCKS PARTS TILE WIDE THREADS DOWN ALONG RUN
 """
 # Keywords, names of functions, and those of loops and constants.
 RESERVED = frozenset(

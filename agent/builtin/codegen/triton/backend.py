@@ -25,7 +25,7 @@ from kernelwright.agent.builtin.codegen.triton.tiles import (
     TurnedEmitter,
 )
 from kernelwright.agent.builtin.codegen.triton.types import RESERVED, PythonLines, power_of_two
-from kernelwright.agent.builtin.ir.program import Attention, Program
+from kernelwright.agent.builtin.ir.program import Attention, Program, Scan
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
@@ -38,6 +38,9 @@ _LONGEST_HELD = 1 << 15  # elements of a row up to which the schedule may have i
 _ELEMENTS = 2048  # elements of a tile by default
 _FEW_ELEMENTS = 1 << 13  # the same, where few programs have all the work
 _MOST_ELEMENTS = 1 << 16  # elements of a tile at most; Triton itself allows 2^20
+_SHORT = 32  # elements of a row that a program goes through one by one
+_BESIDE = 512  # rows that it has of these
+_LEAST_BESIDE = 64
 _A_WARP = 512  # elements of a tile for each warp
 
 
@@ -135,6 +138,11 @@ def _knobs(planned: Plan, emitter: type[TritonEmitter], ask: KnobReader) -> Trit
         most = _least_power(planned.region.space.numel)
         block = min(int(ask("block", "1024", most)), most)
         return TritonKnobs(block, 1, int(ask("warps", "4")))
+    if _is_short(planned):
+        most = _least_power(planned.rows)
+        default = _BESIDE if is_free(planned.rows) else min(_BESIDE, power_of_two(planned.rows // FILLING))
+        rows = min(int(ask("block", str(max(default, _LEAST_BESIDE)), most)), most)
+        return TritonKnobs(1, rows, int(ask("warps", str(max(1, min(rows // 128, 4))))))
     length = _least_power(planned.row_length)
     steps = planned.region.recurrence is not None
     if steps and length > _HELD:
@@ -152,6 +160,18 @@ def _knobs(planned: Plan, emitter: type[TritonEmitter], ask: KnobReader) -> Trit
         rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))), most)), most)
     warps = max(1, min(rows * block // _A_WARP, 16))
     return TritonKnobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
+
+
+def _is_short(planned: Plan) -> bool:
+    """Return True if rows, as those of windows are, are a few elements with neighbours beside them.
+
+    A program has many of them, and one element of each at a time: what it reads is at the same offset from
+    the row's begin in all, and no elements are added up to a power of two.
+    """
+    passes = sum(stage.has_pass for stage in planned.stages)
+    alike = planned.mode == "columns" and planned.region.recurrence is None and passes == 1
+    scans = any(isinstance(s, Scan) for s in planned.region.statements)
+    return alike and not (scans or is_free(planned.row_length)) and planned.row_length <= _SHORT
 
 
 def _few(planned: Plan) -> int:

@@ -244,7 +244,8 @@ class TritonRowEmitter(TritonEmitter):
             first = literal(*self.neutral(scan.op, scan.dtype))
             shape = f"[{self.knobs.rows}, 1]"
             out.add(f"{self.running(scan)} = tl.full({shape}, {first}, {VALUE[scan.dtype]})")
-        out.open(f"for start in range(0, {self.plan.row_length}, {self.knobs.block})")
+        counted = "tl.static_range" if self.knobs.block == 1 else "range"  # places in a window are constants
+        out.open(f"for start in {counted}(0, {self.plan.row_length}, {self.knobs.block})")
         self.columns("start + ")
         loaded = dict(self.loaded)
         for statement in stage.elements:

@@ -61,6 +61,121 @@ __device__ T scan_lanes(T value, Join join, T& total) {
     return value;
 }
 
+// RUN neighbouring elements of a row, STEP (1 or -1) apart in memory, of which `there` exist; no others are read.
+// The lanes of a warp have runs one behind the other, which they load 16 bytes each if all begin at a multiple
+// of a run's size, else element by element through shared memory.
+template <int THREADS, int STEP, int RUN, class T, class N>
+__device__ void load_run(T (&values)[RUN], const T* from, N there) {
+    struct alignas(RUN * sizeof(T)) Run { T values[RUN]; };
+    __shared__ Run stage[THREADS];
+    const T* const low = STEP > 0 ? from : from - (RUN - 1);
+    if (reinterpret_cast<unsigned long long>(low) % sizeof(Run) == 0) {
+        Run run;
+        if (there >= RUN) {
+            run = *reinterpret_cast<const Run*>(low);
+        } else {
+            #pragma unroll
+            for (int k = 0; k < RUN; ++k) run.values[STEP > 0 ? k : RUN - 1 - k] = k < there ? from[k * STEP] : T();
+        }
+        #pragma unroll
+        for (int k = 0; k < RUN; ++k) values[k] = run.values[STEP > 0 ? k : RUN - 1 - k];
+    } else {
+        const int lane = threadIdx.x % 32;
+        T* const shared = stage[threadIdx.x - lane].values;
+        #pragma unroll
+        for (int k = 0; k < RUN; ++k) {
+            const int at = lane + 32 * k, off = at - lane * RUN;
+            shared[at] = off < there ? from[off * STEP] : T();
+        }
+        __syncwarp();
+        const Run run = stage[threadIdx.x];
+        #pragma unroll
+        for (int k = 0; k < RUN; ++k) values[k] = run.values[k];
+        __syncwarp();
+    }
+}
+
+// The same the other way round.
+template <int THREADS, int STEP, int RUN, class T, class N>
+__device__ void store_run(T* to, const T (&values)[RUN], N there) {
+    struct alignas(RUN * sizeof(T)) Run { T values[RUN]; };
+    __shared__ Run stage[THREADS];
+    T* const low = STEP > 0 ? to : to - (RUN - 1);
+    if (reinterpret_cast<unsigned long long>(low) % sizeof(Run) == 0) {
+        Run run;
+        #pragma unroll
+        for (int k = 0; k < RUN; ++k) run.values[STEP > 0 ? k : RUN - 1 - k] = values[k];
+        if (there >= RUN) {
+            *reinterpret_cast<Run*>(low) = run;
+        } else {
+            #pragma unroll
+            for (int k = 0; k < RUN; ++k)
+                if (k < there) to[k * STEP] = values[k];
+        }
+    } else {
+        const int lane = threadIdx.x % 32;
+        const T* const shared = stage[threadIdx.x - lane].values;
+        Run run;
+        #pragma unroll
+        for (int k = 0; k < RUN; ++k) run.values[k] = values[k];
+        stage[threadIdx.x] = run;
+        __syncwarp();
+        #pragma unroll
+        for (int k = 0; k < RUN; ++k) {
+            const int at = lane + 32 * k, off = at - lane * RUN;
+            if (off < there) to[off * STEP] = shared[at];
+        }
+        __syncwarp();
+    }
+}
+
+// Runs of LANES neighbouring threads, each element joined with all before it; `running`: with those before the
+// runs, then with all of the runs. `turn` is 0 in every other call, so that a barrier in each is enough.
+template <int LANES, int RUN, class T, class Join>
+__device__ void scan_run(T (&values)[RUN], Join join, T& running, int turn) {
+    #pragma unroll
+    for (int k = 1; k < RUN; ++k) values[k] = join(values[k - 1], values[k]);
+    T upto = values[RUN - 1], before = running;
+    #pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) {
+        const T below = __shfl_up_sync(0xffffffffu, upto, apart);
+        if (threadIdx.x % 32 >= apart) upto = join(below, upto);
+    }
+    const T below = __shfl_up_sync(0xffffffffu, upto, 1), all = __shfl_sync(0xffffffffu, upto, 31);
+    if (LANES > 32) {
+        __shared__ T of_warps[2][32];
+        if (threadIdx.x % 32 == 0) of_warps[turn][threadIdx.x / 32] = all;
+        __syncthreads();
+        const int first = threadIdx.x / LANES * (LANES / 32), own = threadIdx.x / 32;
+        for (int warp = first; warp < own; ++warp) before = join(before, of_warps[turn][warp]);
+        for (int warp = first; warp < first + LANES / 32; ++warp) running = join(running, of_warps[turn][warp]);
+    } else {
+        running = join(running, all);
+    }
+    if (threadIdx.x % 32 > 0) before = join(before, below);
+    #pragma unroll
+    for (int k = 0; k < RUN; ++k) values[k] = join(before, values[k]);
+}
+
+// The same for runs of LANES threads that are WIDE apart.
+template <int WIDE, int LANES, int RUN, class T, class Join>
+__device__ void scan_run_down(T (&values)[RUN], Join join, T& running, int turn) {
+    __shared__ T of_lanes[2][LANES][WIDE];
+    const int lane = threadIdx.x / WIDE, column = threadIdx.x % WIDE;
+    #pragma unroll
+    for (int k = 1; k < RUN; ++k) values[k] = join(values[k - 1], values[k]);
+    of_lanes[turn][lane][column] = values[RUN - 1];
+    __syncthreads();
+    T before = running;
+    #pragma unroll
+    for (int other = 0; other < LANES; ++other) {
+        if (other == lane) before = running;
+        running = join(running, of_lanes[turn][other][column]);
+    }
+    #pragma unroll
+    for (int k = 0; k < RUN; ++k) values[k] = join(before, values[k]);
+}
+
 template <class A, class B>
 __device__ auto where(bool condition, A a, B b) { return condition ? a : b; }
 
