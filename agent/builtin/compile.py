@@ -36,6 +36,7 @@ from kernelwright.agent.builtin.passes.repeated import repeated
 from kernelwright.agent.builtin.passes.reroll import reroll
 from kernelwright.agent.builtin.passes.short_rows import short_rows
 from kernelwright.agent.builtin.passes.split_reductions import split_reductions
+from kernelwright.agent.builtin.passes.split_scans import split_scans
 from kernelwright.agent.builtin.passes.split_values import split_values
 from kernelwright.agent.builtin.schedule import DEFAULT, GRAPH_KNOBS, Schedule
 from kernelwright.agent.builtin.scheduling.launches import launches
@@ -149,15 +150,20 @@ def program_of(
 
 
 def _split(program: Program, schedule: Schedule, multiprocessors: int) -> Program:
-    """Return the program with long reductions split, unless the schedule says that they are not."""
+    """Return the program with long reductions and scans split, unless the schedule says that they are not."""
     chosen = schedule.value("split")
-    blocks = multiprocessors * max(int(each) for each in GRAPH_KNOBS["split"] if each != "off")
-    if split_reductions(program, blocks) is program:
+    most = max(int(each) for each in GRAPH_KNOBS["split"] if each != "off")
+
+    def split(each: int) -> Program:
+        scans = split_scans(program, multiprocessors * each, multiprocessors)
+        return split_reductions(scans, multiprocessors * each)
+
+    if split(most) is program:
         return program
     program.choices["split"] = chosen
     if chosen == "off":
         return program
-    return dead_code(split_reductions(program, multiprocessors * int(chosen)))
+    return dead_code(split(int(chosen)))
 
 
 def _fused(program: Program, fuse: str, with_prologues: bool) -> tuple[Program, list[Unit], bool]:

@@ -22,7 +22,7 @@ iteration space has rows along both. So %x is read by two kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 
 from kernelwright.agent.builtin.ir.program import (
@@ -88,6 +88,50 @@ def _ends(program: Program) -> dict[str, Reduce | Scan]:
     return found
 
 
+def _scans_that_wait(program: Program, reads: Mapping[str, Set[str]]) -> list[tuple[str, str]]:
+    """Return scans with reductions of the same elements, after which alone something becomes of a scan.
+
+    Such a scan shares a region with its reader, where it is not stored, and not with the reduction.
+    """
+    reductions = [s for s in program.statements if isinstance(s, Reduce)]
+    found, uses = [], Uses(program)
+    for scan in (s for s in program.statements if isinstance(s, Scan)):
+        readers = uses.readers(scan.name)
+        if len(readers) != 1 or not isinstance(readers[0], Compute) or scan.name in uses.returned:
+            continue
+        for reduction in reductions:
+            if reduction.operand != scan.operand:
+                continue
+            after = {reduction.name}  # what depends on it
+            for statement in program.statements:
+                if reads[statement.name] & after:
+                    after.add(statement.name)
+            between = _needed(readers[0].name, reads) & after
+            if between and _outside([scan, *readers], between, program):
+                found.append((scan.name, reduction.name))
+    return found
+
+
+def _needed(name: str, reads: Mapping[str, Set[str]]) -> set[str]:
+    """Names of all that a statement depends on."""
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        for base in reads.get(todo.pop(), ()):
+            if base not in found:
+                found.add(base)
+                todo.append(base)
+    return found
+
+
+def _outside(statements: Sequence[Statement], between: Set[str], program: Program) -> bool:
+    """Return True if no region has these statements with all that lie between."""
+    names = {s.name for s in statements} | between
+    whole = [s for s in program.statements if s.name in names]
+    fused = [s for s in whole if not isinstance(s, _ALONE)]
+    return len(fused) < len(whole) or analyse(fused) is None
+
+
 def _in_turn(statement: Statement) -> bool:
     return isinstance(statement, Library) and statement.node.in_turn
 
@@ -110,6 +154,7 @@ class _Fusion:
         self.readers: dict[Hashable, list[str]] = {}  # the fused statements that read a part of a value
         self.ends_in = _ends(program)
         self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
+        self.apart += _scans_that_wait(program, self.reads)
         self.clipped: set[str] = set()  # values computed for elements of windows that may not be there
         for s in program.statements:
             if isinstance(s, Compute) and any(

@@ -141,7 +141,7 @@ class _Splitting:
             elif s.name in self.after or s.name in self.places:  # the same parts
                 cut = self.cuts.get((self.after.get(s.name) or self.places[s.name])[0].name)
             else:
-                cut = _cut(s, self.blocks, (s.operand.shape, s.dims) in held)
+                cut = cut_of_rows(s, self.blocks, (s.operand.shape, s.dims) in held)
             if cut is not None:
                 self.cuts[s.name] = cut
         for statement in self.program.statements:
@@ -313,7 +313,7 @@ def _along(view: View, cut: RowCut, inside: Sequence[int]) -> View:
     return replace(view, shape=cut.shape, strides=strides)
 
 
-def _cut(reduction: Reduce, blocks: int, held: bool) -> RowCut | None:
+def cut_of_rows(reduction: Reduce, blocks: int, held: bool) -> RowCut | None:
     """Return how rows are cut; None where they are not.
 
     There are at least `blocks` blocks then, if the work allows. `held`: parts are short enough for a block to

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelwright.agent.builtin.passes import split_reductions
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import Unavailable
 from tests.helpers.builtin import interpreting
+from tests.helpers.builtin.long_rows import HELD, LEAST
 from tests.helpers.builtin.proving import propose, prove, source
 
 pytestmark = pytest.mark.builds
@@ -47,6 +49,11 @@ ALONG_COLUMNS = {
     ),
 }
 SCANS = ALONG_ROWS | ALONG_COLUMNS
+SPLIT = {
+    "few long rows": source("return x.cumsum(-1), x.sum(-1)", "torch.rand(3, 1200)"),
+    "few long columns": source("return (x * 2).cumprod(1) + 1", "torch.rand(2, 900, 20) * 0.02 + 0.49"),
+    "backwards, in parts": source("return x.flip(-1).cumsum(-1).flip(-1)", "torch.rand(2, 1100)"),
+}
 PLACED = ("backwards", "backwards, of columns", "without the element", "behind ones", "between zeros")
 
 
@@ -83,3 +90,52 @@ def test_placed_scans_in_triton(name: str, interpreter: ProcessPoolExecutor) -> 
     forward = candidate.source.partition("class ModelNew")[2]
     assert "torch.ops" not in forward and "pad(" not in forward
     interpreter.submit(interpreting.check, SCANS[name], candidate).result()
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_reductions, "_HELD", HELD)
+    monkeypatch.setattr(split_reductions, "_LEAST", LEAST)
+
+
+@emulated
+@pytest.mark.parametrize("name", SPLIT)
+def test_parts_of_scans_in_cuda(name: str, tmp_path: Path, small_parts: None) -> None:
+    candidate = prove(SPLIT[name], tmp_path, "cuda")
+    assert candidate.schedule["split"] == "8"
+    assert len(re.findall(r"lib\.\w*cum(?:sum|prod)\w*\(", candidate.source)) == 2
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_parts_of_scans_in_triton(name: str, interpreter: ProcessPoolExecutor, small_parts: None) -> None:
+    candidate = propose(SPLIT[name], "triton")
+    assert candidate.schedule["split"] == "8"
+    interpreter.submit(interpreting.check, SPLIT[name], candidate).result()
+
+
+def test_enough_rows_are_not_split(small_parts: None) -> None:
+    assert "split" not in propose(source("return x.cumsum(-1)", "torch.rand(70, 1200)"), "cuda").schedule
+
+
+WINDOWS = {
+    "pooling and a depthwise convolution": source(
+        "return F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2), F.conv2d(x, w, b, padding=1, groups=6)",
+        "torch.randn(3, 6, 32, 64), torch.randn(6, 1, 3, 3), torch.randn(6)",
+        arguments="x, w, b",
+    ),
+    "pooling of volumes": source("return F.max_pool3d(x, 3, 2)", "torch.randn(2, 3, 9, 11, 13)"),
+    "short columns": source("return x.sum(1), x.amax(1)", "torch.randn(5, 9, 77)"),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_elements_one_by_one_in_triton(name: str, interpreter: ProcessPoolExecutor) -> None:
+    candidate = propose(WINDOWS[name], "triton", k0__block="128")
+    assert "tl.static_range" in candidate.source
+    interpreter.submit(interpreting.check, WINDOWS[name], candidate).result()
+
+
+@emulated
+def test_windows_are_unrolled_in_cuda(tmp_path: Path) -> None:
+    candidate = prove(WINDOWS["pooling of volumes"], tmp_path, "cuda", k0__rows="128", k0__warps="4")
+    assert re.search(r"#pragma unroll\n\s*for \(int j = 0; j < COLUMNS", candidate.source)

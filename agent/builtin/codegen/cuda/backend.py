@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, linked
 from kernelwright.agent.builtin.codegen.cuda.emit import CudaEmitter, CudaKnobs
@@ -24,6 +25,7 @@ from kernelwright.kernelbench.free_sizes.size import is_free
 _HELD = 64  # registers of a thread, of 255, that may hold elements of its row
 _WARP = 32  # threads of a warp, on all of NVIDIA's GPUs
 _BUSY = 1 << 17  # threads that keep a GPU busy: about half of an H100's 132 * 2048
+_RESIDENT = 2048  # threads of a multiprocessor, of an A100 or H100
 _MOST_THREADS = 512  # of a block, by default
 
 
@@ -55,6 +57,7 @@ class Cuda(GpuLanguage):
         knobs = _knobs(planned, emitter, ask, in_place)
         if knobs.run:
             emitter = CudaScanEmitter
+        knobs = replace(knobs, parts=self.multiprocessors * (_RESIDENT // knobs.threads))
         return emitter(planned, program, knobs, pointers).kernel(name)
 
     def joins(self, planned: Plan) -> bool:

@@ -21,7 +21,6 @@ from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 from kernelwright.kernelbench.free_sizes.size import is_free, is_one
 
 JOINING = 256  # threads that take parts together
-PARTS = 1024  # blocks that find a share each of what is reduced to a scalar
 LONG = 256  # elements that one thread adds up in float
 
 
@@ -35,6 +34,7 @@ class CudaKnobs:
     held: bool = False  # whether threads hold the elements of their row in registers
     run: int = 0  # neighbouring elements of a row that a thread scans by itself; 0: rows have no such runs
     in_place: frozenset[str] = field(default=frozenset())  # outputs written over an input
+    parts: int = 1024  # blocks that find a share each of what is reduced to a scalar
 
 
 class CudaEmitter(CLikeCodegen):
@@ -54,7 +54,7 @@ class CudaEmitter(CLikeCodegen):
         several = bool(totals) and (is_free(self.blocks) or self.blocks > 1)
         blocks = self.blocks
         if several:
-            blocks = PARTS if is_free(blocks) else min(blocks, PARTS)
+            blocks = self.knobs.parts if is_free(blocks) else min(blocks, self.knobs.parts)
         self.load_scalars()
         self.constants()
         for reduction in totals:

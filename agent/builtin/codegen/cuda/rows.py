@@ -294,12 +294,13 @@ class CudaRowEmitter(CudaEmitter):
             out.add(f"const {self.whole} j = start + lane;")
             conditions = [f"j < {self.columns}"]
         else:
-            step = "j += LANES" if lanes > 1 else "++j"
+            step, end = "j += LANES" if lanes > 1 else "++j", self.columns
             if not is_free(self.blocks, self.own_elements) and self.blocks < FILLING < self.own_elements:
                 out.add(f"#pragma unroll {_UNDER_WAY}")
             elif self.windows:  # so that places within a window are constants
                 out.add("#pragma unroll")
-            out.open(f"for ({self.whole} j = {lane}; j < {self.columns}; {step})")
+                end, conditions = "COLUMNS", [self.absent] if self.absent else []
+            out.open(f"for ({self.whole} j = {lane}; j < {end}; {step})")
         conditions += self.clips()
         if self.predicated:
             out.add(f"const bool inside = {' && '.join(conditions) or 'true'};")

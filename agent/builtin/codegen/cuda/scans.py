@@ -73,7 +73,9 @@ class CudaScanEmitter(CudaRowEmitter):
         self.runs = {a: self.load_run(a) for a in self.element_accesses(stage.in_pass) if self.step(a)}
         self.left: dict[str, str] = {}  # values of the segments before, by their arrays
         for number, segment in enumerate(segments):
-            needed = [v.base for later in segments[number + 1 :] for s in later for v, _ in reads(s, plan.region)]
+            needed = [
+                v.base for later in segments[number + 1 :] for s in later for v, _ in reads(s, plan.region)
+            ]
             self.segment(segment, [*needed, *stage.stores], stage, last=number == len(segments) - 1)
         out.add("turn ^= 1;")
         out.close()

@@ -41,6 +41,7 @@ _MOST_ELEMENTS = 1 << 16  # elements of a tile at most; Triton itself allows 2^2
 _SHORT = 32  # elements of a row that a program goes through one by one
 _BESIDE = 512  # rows that it has of these
 _LEAST_BESIDE = 64
+_RESIDENT_WARPS = 64  # of a multiprocessor, of an A100 or H100
 _A_WARP = 512  # elements of a tile for each warp
 
 
@@ -88,7 +89,9 @@ class Triton(GpuLanguage):
             emitter = TurnedEmitter
         if batch.beside:  # all of a launch have as many warps
             ask = partial(_but_warps, ask)
-        of_rows = replace(_knobs(planned, emitter, ask), beside=batch.beside)
+        of_rows = _knobs(planned, emitter, ask)
+        parts = self.multiprocessors * (_RESIDENT_WARPS // of_rows.warps)
+        of_rows = replace(of_rows, beside=batch.beside, parts=parts)
         return emitter(planned, program, of_rows, pointers, self.reserved).kernel(name)
 
     def joins(self, planned: Plan) -> bool:

@@ -54,8 +54,6 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import reads
 from kernelwright.kernelbench.free_sizes.size import is_free
 
-PARTS = 1024  # programs that find a share each of what is reduced to a scalar
-
 Masks: TypeAlias = tuple[str, ...]  # conditions on elements, all of which are to hold; none: all are there
 Shape = Literal["scalar", "row", "tile"]
 _ORDER: tuple[Shape, ...] = ("scalar", "row", "tile")
@@ -69,6 +67,7 @@ class TritonKnobs:
     rows: int  # worked on at once
     warps: int
     beside: bool = False  # launched together with other kernels, which have programs of their own
+    parts: int = 1024  # programs that find a share each of what is reduced to a scalar
     stages: int = 0  # of loops whose loads are under way at a time; 0: Triton's own number
 
     @property
@@ -107,7 +106,7 @@ class TritonEmitter(ABC):
         parts = [self.part_type(r) for r in plan.totals] if self.several else []
         inside = [s for s in plan.region.statements if s not in plan.scalars]
         self.load_before(access for access in self.read_by(inside) if not access.varies)
-        most = PARTS if is_free(self.grid) else min(self.grid, PARTS)
+        most = self.knobs.parts if is_free(self.grid) else min(self.grid, self.knobs.parts)
         programs = most if parts else self.grid
         if parts:
             for reduction, dtype in zip(plan.totals, parts, strict=True):

@@ -11,7 +11,7 @@ from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
-from kernelwright.kernelbench.free_sizes.size import ceiling, is_free
+from kernelwright.kernelbench.free_sizes.size import ceiling, divides, is_free
 
 TILE = 32  # elements along each axis of a tile that is turned
 
@@ -109,7 +109,11 @@ class TritonRowEmitter(TritonEmitter):
 
     def body(self, block: str) -> None:
         plan, out, rows = self.plan, self.out, self.knobs.rows
-        out.add(f"row = {block} * {self.many(rows)} + tl.arange(0, {rows})[:, None]")
+        first = f"{block} * {self.many(rows)}"
+        if any(self.alike(access) for access in plan.accesses.values()):
+            out.add(f"first = {first}")
+            first = "first"
+        out.add(f"row = {first} + tl.arange(0, {rows})[:, None]")
         if self.rows_in:
             out.add(f"rows_in = row < {plan.rows}")
         if not self.held:
@@ -154,11 +158,23 @@ class TritonRowEmitter(TritonEmitter):
         strides = tuple(scale if other == axis else 0 for other in range(len(self.plan.sizes)))
         return digits(self.plan, Access("", "", strides, 0), axes, variable)
 
+    def alike(self, access: Access) -> bool:
+        """Return True if all rows of a program read the same: an element at a time, one for all of them."""
+        if self.knobs.block > 1 or access.table or any(access.strides[w] for w, _, _ in self.plan.clips()):
+            return False
+        rows = [axis for axis, inside in enumerate(self.plan.inner) if not inside]
+        found = self.plan.digits(access.strides, rows)
+        return bool(found) and all(divides(self.knobs.rows, digit.product) for digit in found)
+
     def offset(self, access: Access) -> tuple[str, Masks, Shape]:
         rows = [axis for axis, inside in enumerate(self.plan.inner) if not inside]
         columns = [axis for axis, inside in enumerate(self.plan.inner) if inside]
         down = digits(self.plan, access, rows, "row")
         along = digits(self.plan, access, columns, self.at)
+        if self.at == "j" and self.alike(access):
+            down = digits(self.plan, access, rows, "first")
+            where = total([down, along, *self.moved(access)])
+            return where if along else f"{where} + tl.arange(0, 1)[None, :]", (), "tile" if along else "row"
         where = total([down, along, *self.moved(access)])
         if along:
             masks = given(self.rows_in if down else "", self.columns_in)
