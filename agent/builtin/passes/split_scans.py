@@ -10,8 +10,8 @@ parts of 8192 elements. What a part's elements are added to is the sum of all pa
     %cumsum_within = scan sum(%x[8, 128×8192, 8192×1], axis 2) : float32[8, 128, 8192]
     %cumsum = add(%cumsum_within[8, 128, 8192], %cumsum_before[8×128, 128×1, 8192×0])
 
-Parts in float32 are joined in float64, and always in order, so that results are reproducible. x is read twice.
-The cut is that of long reductions (`split_reductions.py`).
+Parts in float32 are joined in float64, and always in order, so that results are reproducible. All of x is
+read twice. The cut is that of long reductions (`split_reductions.py`).
 """
 
 from __future__ import annotations

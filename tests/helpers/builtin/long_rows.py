@@ -33,7 +33,10 @@ LONG_ROWS = {
     "softmax, its places, and other reductions": source(
         "return torch.softmax(x, 1), x.argmax(1), x.sum(1), x.std(1)", "torch.randn(2, 90, 40)"
     ),
-    "softmax of running sums": source("return torch.softmax(x.cumsum(1).tanh(), 1)", ROWS),
+    # Positive: in float, sums near zero are as exact as their terms, where torch adds in double on a CPU.
+    "softmax of running sums": source(
+        "return torch.softmax(x.cumsum(1).tanh(), 1)", "0.01 * torch.rand(3, 1200)"
+    ),
     "parts of a value": source("y = torch.cat([x, x * 2], 1); return y.sum(1), y[:, 7:].amax(1)", ROWS),
     "places along columns": source("return x.argmin(1), *x.max(1)", "torch.randn(2, 90, 40).round()"),
     "masks and whole numbers": source(
