@@ -330,9 +330,9 @@ class TritonEmitter(ABC):
         return self.before[name]
 
     def store(self, output: str) -> None:
-        access = self.plan.output(output)
-        where, masks, _ = self.offset(access)
-        pointer = total([self.pointers[output], where])
+        where, masks, shape = self.offset(self.plan.output(output))
+        one = "tl.arange(0, 1)" + ("[None, :]" if self.rank > 1 else "") if shape == "scalar" else ""
+        pointer = total([self.pointers[output], where, one])
         self.out.add(f"tl.store({pointer}, {self.statements[output]}{masked(masks)})")
 
     # Reductions.
