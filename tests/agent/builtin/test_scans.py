@@ -55,11 +55,18 @@ SPLIT = {
     "all of a value": source("return x.cumsum(0), x.double().cumsum(0)", "torch.rand(1300)"),
     "backwards, in parts": source("return x.flip(-1).cumsum(-1).flip(-1)", "torch.rand(2, 1100)"),
 }
+QUICK = (
+    "rows that begin anywhere",
+    "without the element",
+    "columns of matrices",
+)  # of what takes seconds each
 PLACED = ("backwards", "backwards, of columns", "without the element", "behind ones", "between zeros")
 
 
 @emulated
-@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SCANS]
+)
 def test_scans_in_cuda(name: str, tmp_path: Path) -> None:
     candidate = prove(SCANS[name], tmp_path, "cuda")
     assert "scan_run" in candidate.source
