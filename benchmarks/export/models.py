@@ -1,10 +1,11 @@
 """Whole models with the kernels that `kernelwright optimize` writes for their parts.
 
     python -m benchmarks models
+    python -m benchmarks models --only bfloat16
 
-Optimizes each model in one command, and counts the calls that the package's kernels compute at eight sizes.
-Runs in runs/bench-models go on where they are. Machine: CPU, quiet, with the `dev` extra. Time: 80
-minutes a model. Writes models/README.md.
+Optimizes a model in each dtype in one command, and counts the calls that the package's kernels compute at
+eight sizes. Runs in runs/bench-models go on where they are; what is left out keeps its section of the page.
+Machine: CPU, quiet, 16 GiB, with the `dev` extra. Time: 80 minutes a dtype. Writes models/README.md.
 """
 
 import json
@@ -12,6 +13,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from benchmarks.publishing import made_by
 from benchmarks.runs import kernelwright
@@ -33,16 +37,30 @@ MODELS = {  # by a name and a dtype
 }
 
 
-def run() -> None:
-    sections = []
+def run(
+    only: Annotated[str, typer.Option(help="The dtype of the model; all by default.")] = "",
+) -> None:
+    page = PUBLISHED / "README.md"
+    sections = _sections(page.read_text()) if page.exists() else {}
     for (name, dtype), words in MODELS.items():
+        if only not in ("", dtype):
+            continue
         out = _RUNS / name
         kernelwright("optimize", *words, "--out", str(out))
+        machine = next(iter(Winner.all_of(out / "run"))).evaluation.target.fingerprint
         command = " ".join(map(_quoted, words))
-        sections.append(f"{_report(out)}\n{_reached(out, dtype)}\n    kernelwright optimize {command}")
-    machine = next(iter(Winner.all_of(out / "run"))).evaluation.target.fingerprint
-    text = f"# Models with their kernels\n\n{made_by('models', machine)}\n\n" + "\n\n".join(sections)
-    write_atomically(PUBLISHED / "README.md", text + "\n")
+        text = f"{_report(out)}\n{_reached(out, dtype)}\n    kernelwright optimize {command}"
+        heading, _, rest = text.partition("\n")
+        title = heading.replace(": a step", f" in {dtype}: a step")
+        sections[title] = f"\n{made_by('models', machine)}\n{rest}".rstrip()
+        found = (f"{title}\n{body}" for title, body in sorted(sections.items()))
+        write_atomically(page, "# Models with their kernels\n\n" + "\n\n".join(found) + "\n")
+
+
+def _sections(page: str) -> dict[str, str]:
+    """Return the sections of a page by their headings."""
+    found = re.findall(r"^(## .*)\n((?:(?!## ).*\n?)*)", page, flags=re.MULTILINE)
+    return {heading: body.rstrip() for heading, body in found}
 
 
 def _report(out: Path) -> str:
