@@ -37,6 +37,7 @@ _ANSWER_S = 30.0  # that an answer may take beyond it
 _CONNECT_S, _PROFILED_S = 10.0, 900.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 15.0
 _FULL, _AWAY = 429, (502, 503, 504)  # the latter of a proxy in front of it, too
+_MOST_BYTES = 64 << 20  # of an answer
 _START = "kernelwright serve evaluator --host 0.0.0.0 --port 8900 --token-file FILE"
 
 
@@ -156,14 +157,16 @@ class EvaluationClient:
         within_s: float = _WAIT_S + _ANSWER_S,
     ) -> httpx2.Response:
         content = sent.model_dump_json(by_alias=True).encode() if sent is not None else None
+        until = time.monotonic() + within_s + _ANSWER_S  # whatever trickles in meanwhile
         try:
-            return self._http.request(
+            with self._http.stream(
                 method,
                 path,
                 content=content,
                 params=parameters,
                 timeout=httpx2.Timeout(within_s, connect=_CONNECT_S),
-            )
+            ) as response:
+                return _whole(response, until)
         except (httpx2.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
             raise ServerAwayError(
                 f"{self.url} does not answer ({_in_a_line(error)})",
@@ -217,6 +220,18 @@ class EvaluationClient:
         return UsageError(
             f"{self.url} is not a server of evaluations of this version", f"start one there: {_START}"
         )
+
+
+def _whole(response: httpx2.Response, until: float) -> httpx2.Response:
+    """Return a response with its content. Raises RemoteProtocolError for one that does not end."""
+    content = bytearray()
+    for piece in response.iter_bytes():
+        content += piece
+        if len(content) > _MOST_BYTES or time.monotonic() > until:
+            raise httpx2.RemoteProtocolError("its answer does not end")
+    pause = response.headers.get("retry-after")
+    headers = {"retry-after": pause} if pause is not None else {}
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(content))
 
 
 def _seconds(text: str | None, otherwise: float) -> float:

@@ -4,9 +4,11 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError, UsageError
 from kernelwright.kernelbench.evaluator import Effort, LocalEvaluator, Measurement, Referee
@@ -40,17 +42,18 @@ class EvaluationServer:
 
     def evaluate(self, task: Task, candidate: Candidate, measurement: Measurement) -> EvaluationResult:
         """Have a candidate evaluated. Raises as `EvaluationClient` does."""
-        request = EvaluationRequest(
-            task=SentTask.of(task),
-            source=candidate.source,
-            language=candidate.language,
-            effort=measurement.effort or self.effort,
-            baselines=measurement.baselines,  # type: ignore[arg-type]  # which are checked
-            to_beat=measurement.to_beat,
-            operators=measurement.operators,
-            timed=measurement.timed,
-            key=uuid.uuid4().hex,
-        )
+        with _fitting(self.client.url):
+            request = EvaluationRequest(
+                task=SentTask.of(task),
+                source=candidate.source,
+                language=candidate.language,
+                effort=measurement.effort or self.effort,
+                baselines=measurement.baselines,  # type: ignore[arg-type]  # which are checked
+                to_beat=measurement.to_beat,
+                operators=measurement.operators,
+                timed=measurement.timed,
+                key=uuid.uuid4().hex,
+            )
         with self._lock:
             self.tasks[task.sha256] = None
             while len(self.tasks) > _KNOWN:
@@ -108,20 +111,22 @@ class RemoteEvaluator(LocalEvaluator):
     def profiled_there(
         self, task: Task, candidate: Candidate, evaluation: Evaluation, known: str | None, closely: bool
     ) -> str | None:
-        request = ProfileRequest(
-            task=SentTask.of(task),
-            source=candidate.source,
-            language=candidate.language,
-            schedule=candidate.schedule,
-            kernels=candidate.kernels,
-            evaluation=evaluation,
-            known=known,
-            closely=closely,
-        )
+        with _fitting(self.name):
+            request = ProfileRequest(
+                task=SentTask.of(task),
+                source=candidate.source,
+                language=candidate.language,
+                schedule=candidate.schedule,
+                kernels=candidate.kernels,
+                evaluation=evaluation,
+                known=known,
+                closely=closely,
+            )
         return self._server.client.profile(request)
 
     def work(self, task: Task) -> Work:
-        return self._server.client.work(task)
+        with _fitting(self.name):
+            return self._server.client.work(task)
 
     def computing(self) -> AbstractContextManager[None]:
         """Return a block that waits for nothing: nothing is timed on this machine."""
@@ -149,6 +154,17 @@ class RemoteEvaluator(LocalEvaluator):
         self._local.close()
         if self._owns_server:
             self._server.client.close()
+
+
+@contextlib.contextmanager
+def _fitting(url: str) -> Iterator[None]:
+    """Turn what a record has no room for into a TaskError."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = first["loc"][-1] if first["loc"] else "a field"
+        raise TaskError(f"{url} does not take this: {field}: {first['msg']}", "make it smaller") from None
 
 
 def connect(

@@ -6,7 +6,15 @@ reward, which is not a reward of 0.
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, PositiveInt, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
 
 from kernelwright.kernelbench.evaluator import Effort, Measurement, Protocol
 from kernelwright.kernelbench.records import (
@@ -26,6 +34,15 @@ from kernelwright.kernelbench.records import (
 API = 1  # of these records and routes; a client and a server of different ones do not work together
 _ID = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000_000)]
+_MOST_OF_A_REPLY = 1_000_000  # characters, which no file takes: what comes after is not kept
+
+
+def _cut(reply: str) -> str:
+    return reply[:_MOST_OF_A_REPLY]
+
+
+# A model's own words, which may be nothing or have no end: that earns what a reply without a file earns.
+Reply = Annotated[str, AfterValidator(_cut)]
 EffortOf = Literal["quick", "full", "thorough"]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
@@ -62,7 +79,7 @@ class EvaluationRequest(Record):
 
     task: _ID | SentTask
     source: Text | None = None
-    reply: Text | None = None
+    reply: Reply | None = None
     language: Language | None = None  # that the candidate must be in; None: any
     effort: EffortOf | Effort | None = None  # None: the server's own, or that of rewards with a scheme
     baselines: tuple[Literal["eager", "compile", "max-autotune", "cuda-graphs", "traffic"], ...] | None = None

@@ -1,13 +1,18 @@
 """Other trainers' forms of requests, and rollouts over HTTP."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from kernelwright.kernelbench.remote.wire import EvaluationRequest, EvaluationResult
 from kernelwright.rl_training.serving.evaluator.app import application
+from kernelwright.rl_training.serving.evaluator.rollouts import RolloutReply, RolloutRequest
 from tests.helpers.rl_training.recorded import builtin_task
 from tests.helpers.rl_training.served import TASK, FilePool, file, service
 
@@ -86,6 +91,36 @@ def test_a_rollout_of_two_turns(api: TestClient) -> None:
     assert api.get("/v1/rollouts/unknown").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x" * 1_100_000, "has more than 500000 characters"),
+        ("<think>" + "so " * 400_000, ""),
+        ("", "is empty"),
+    ],
+    ids=["text", "thought", "nothing"],
+)
+def test_an_endless_reply_earns_what_a_wrong_one_earns(
+    api: TestClient, pool: FilePool, text: str, said: str
+) -> None:
+    begun = api.post("/v1/rollouts", json={"task": TASK, "turns": 2}).json()
+    where = f"/v1/rollouts/{begun['id']}"
+    (turn,) = api.post(f"{where}/replies", json={"reply": text, "turn": 0}).json()["turns"]
+    assert turn["reward"] == 0.0 and said in turn["outcome"]["reason"]
+    assert len(api.post(f"{where}/replies", json={"reply": text, "turn": 0}).json()["turns"]) == 1  # once
+    assert (
+        api.post(f"{where}/replies", json={"reply": reply(1.5), "turn": 1}).json()["turns"][1]["reward"] > 0
+    )
+    alone = {"task": TASK, "reply": text, "scheme": "kevin"}
+    found = api.post("/v1/evaluations", params={"wait": 30}, json=alone).json()
+    assert found["reward"] == 0.0 and said in found["reason"] and "\n" not in found["reason"]
+    assert api.post("/v1/slime", json={"prompt": "", "response": text, "label": TASK}).json() == 0.0
+    batch = {"query": ["p" + text, "p" + reply(2.0)], "prompts": ["p", "p"], "labels": [TASK, TASK]}
+    rewards = api.post("/v1/openrlhf", json=batch).json()["rewards"]
+    assert rewards[0] == 0.0 and rewards[1] > 0
+    assert len(pool.counts) == 2  # what holds no file is not tried
+
+
 def test_a_rollout_goes_on_after_a_restart(tmp_path: Path, pool: FilePool) -> None:
     with service(tmp_path / "requests.db", pool) as made, TestClient(application(made)) as api:
         begun = api.post("/v1/rollouts", json={"task": TASK, "turns": 3, "scheme": "kevin"}).json()
@@ -95,6 +130,46 @@ def test_a_rollout_goes_on_after_a_restart(tmp_path: Path, pool: FilePool) -> No
         assert api.get(where).json() == first
         assert pool.counts.total() == 1
         assert len(api.post(f"{where}/replies", json={"reply": reply(1.6), "turn": 1}).json()["turns"]) == 2
+
+
+def test_a_server_that_is_stopped_waits_for_no_rollout(tmp_path: Path) -> None:
+    gate = threading.Event()
+    with service(tmp_path / "requests.db", FilePool(gate=gate)) as made, ThreadPoolExecutor(1) as threads:
+        id = made.rollouts.begin(RolloutRequest(task=TASK, turns=2), "who").id
+        answer = threads.submit(made.rollouts.reply, id, RolloutReply(reply=reply(1.5)), "who")
+        try:
+            while not made.queue.running:
+                time.sleep(0.001)
+            made.queue.stop()
+            state = answer.result(30)
+        finally:
+            gate.set()
+        assert state is not None and state.ended == "no verdict: the server was stopped"
+    with service(tmp_path / "requests.db") as made:  # what is left is done at the next start
+        state = made.rollouts.find(id, "who")
+        assert state is not None and not state.ended and (state.turns[0].reward or 0) > 0
+
+
+def test_an_end_is_told_once_however_many_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, both, told = threading.Event(), threading.Barrier(2), []
+    with service(tmp_path / "requests.db", FilePool(gate=gate)) as made:
+        queue, find = made.queue, made.queue.find
+        (asked,) = queue.accept([EvaluationRequest(task=TASK, source=file(1.5))], "who")
+
+        def meet(id: str, client: str) -> EvaluationResult | None:
+            found = find(id, client)
+            if found is not None and found.state == "done":
+                both.wait(30)
+            return found
+
+        monkeypatch.setattr(queue, "find", meet)
+        queue.when_ended(asked.id, "who", told.append)
+        (look,) = queue._watchers[asked.id]
+        gate.set()
+        while (found := find(asked.id, "who")) is None or found.state != "done":
+            time.sleep(0.001)
+        look(asked.id)  # as the thread that ends the request does
+    assert len(told) == 1
 
 
 def test_a_rollout_without_a_verdict_ends_without_a_reward(api: TestClient) -> None:

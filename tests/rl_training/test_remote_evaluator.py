@@ -21,6 +21,7 @@ from kernelwright.kernelbench.remote.options import read_token, servers_target
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.other_trainers.kernelwright_env.client import RewardClient
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from tests.helpers.evaluator.no_processes import NoProcesses
 from tests.helpers.results.run_factory import TARGET
@@ -115,6 +116,55 @@ def test_another_program_at_that_address() -> None:
         with pytest.raises(UsageError, match="is not a server of evaluations of this version"):
             reachable([f"http://127.0.0.1:{server.server_port}"], None)
         server.shutdown()
+
+
+@contextmanager
+def endless() -> Iterator[str]:
+    """A server whose every answer goes on for as long as somebody reads it."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while True:
+                    self.wfile.write(b" " * 65536)
+            except OSError:
+                pass  # who read has gone
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def test_an_answer_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelwright.kernelbench.remote.client._MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(
+        "kernelwright.rl_training.other_trainers.kernelwright_env.client._MOST_BYTES", 1 << 20
+    )
+    with endless() as url:
+        with pytest.raises(UsageError, match=r"does not answer \(its answer does not end\)"):
+            reachable([url], None)
+        graded = RewardClient(url, away_s=0.0).grade(RELU.id, "no file")
+        assert graded.reward is None and graded.reason.endswith("its answer does not end")
+
+
+def test_a_file_that_a_server_does_not_take_is_one_line(url: str) -> None:
+    long = Candidate(source="x" * 1_000_001, language="torch", author="test")
+    with remote(url) as evaluator:
+        with pytest.raises(TaskError, match="does not take this: source: String should have at most 1000000"):
+            evaluator.evaluate(RELU, long)
+        assert evaluator.evaluate(RELU, candidate(1.5)).verdict is Verdict.correct
 
 
 def test_a_server_of_another_version(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
 import openai
@@ -48,6 +48,10 @@ _MOST_FAILED = 3  # calls in a row, after which others are not tried
 _MOST_CHANGES = 12  # of a request, before its refusal stands
 _LONGEST_PAUSE_S = 300.0  # that an endpoint may ask for
 _LONGEST_BACKOFF_S = 60.0
+# Characters of the body of an answer that ends, far above what any endpoint sends: of its longest event or
+# JSON in one piece, and of all events for each token that was asked for.
+_MOST_IN_A_LINE, _MOST_A_TOKEN = 16 << 20, 2000
+_USUAL_TOKENS = 1 << 16  # of an answer whose request cannot name a limit
 
 
 class OpenAIModel:
@@ -207,9 +211,10 @@ class OpenAIModel:
             asked = self._client.chat.completions.with_streaming_response.create(
                 model=body["model"], messages=body["messages"], extra_body=body, timeout=timeout
             )
+        limit = body.get("max_completion_tokens", body.get("max_tokens")) or _USUAL_TOKENS
         try:
             async with asyncio.timeout(self.endpoint.call_s), asked as response:
-                async for line in response.iter_lines():
+                async for line in _lines(response.iter_text(), limit, answer):
                     answer.add_line(line)
             completion = answer.completion(requests.opens_no_thought)
         except openai.APIStatusError as error:
@@ -268,6 +273,20 @@ class _RefusedError(Exception):
     @property
     def is_of_the_moment(self) -> bool:
         return self.status in (408, 409, 429) or self.status >= 500
+
+
+async def _lines(pieces: AsyncIterator[str], tokens: int, answer: Answer) -> AsyncIterator[str]:
+    """Yield the lines of a body. Raises BrokenOffError if it is far longer than so many tokens."""
+    rest, had = "", 0
+    async for piece in pieces:
+        had += len(piece)
+        *lines, rest = (rest + piece).split("\n")
+        for line in lines:
+            yield line.rstrip("\r")
+        if len(rest) > _MOST_IN_A_LINE or had > _MOST_IN_A_LINE + _MOST_A_TOKEN * tokens:
+            said = f"the answer does not end: {had} characters came, and {tokens} tokens were asked for"
+            raise BrokenOffError(said, answer.usage)
+    yield rest
 
 
 def _limiter(a_minute: float | None) -> AsyncLimiter | None:

@@ -21,6 +21,7 @@ from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.sources.assignments import module_scope
 
 MOST_CHARACTERS = 200_000  # of a candidate
+_MOST_ANSWER = 500_000  # characters of a reply without its thought, all of which would be looked through
 _PYTHON = re.compile(r"(|i?python[\d.]*|py3?|pycon|triton)")  # languages of fences
 _BEGINS = re.compile(r"(import|from|class|def|@|\"\"\"|#)")
 _STATEMENT = re.compile(r"^(import \w|from [\w.]+ import|def \w+\(|class \w+.*:)", re.MULTILINE)
@@ -54,6 +55,8 @@ def candidate_source(reply: str, parent: str | None = None) -> str:
     answer, thought = without_thought(reply)
     if not answer.strip():
         raise ReplyUnusable("the reply has no answer after its thought" if thought else "the reply is empty")
+    if len(answer) > _MOST_ANSWER:
+        raise ReplyUnusable(f"the reply has more than {_MOST_ANSWER} characters: end after the file")
     edits, rest = search_replace(answer)
     blocks = list(blocks_of(rest))
     diffs = [block for block in blocks if is_diff(block)]

@@ -31,6 +31,7 @@ _PAUSES_S = (0.2, 15.0)  # the first, and the longest
 _FULL, _UNKNOWN = 429, 404
 _ENDED = ("done", "failed", "cancelled")
 _MOST_CHARACTERS = 1_000_000  # of a reply; an endless one is cut there
+_MOST_BYTES = 64 << 20  # of an answer
 
 
 class UnknownRewardError(Exception):
@@ -178,8 +179,9 @@ class RewardClient:
             headers["Authorization"] = f"Bearer {self.token}"
         body = json.dumps(sent).encode() if sent is not None else None
         request = urllib.request.Request(self.url.rstrip("/") + path, body, headers, method=method)
+        until = time.monotonic() + within_s + _ANSWER_S
         with urllib.request.urlopen(request, timeout=within_s) as response:
-            found: dict[str, Any] = json.load(response)
+            found: dict[str, Any] = json.loads(_body(response, until))
         return found
 
 
@@ -189,8 +191,18 @@ def _task(text: str) -> Any:
 
 
 def _text(reply: str) -> str:
-    """Return a reply that JSON can hold: not empty, not endless, without half characters."""
-    return reply[:_MOST_CHARACTERS].encode("utf-8", "replace").decode() or " "
+    """Return a reply that JSON can hold: not endless, without half characters."""
+    return reply[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def _body(response: Any, until: float) -> bytes:
+    """Return what an answer holds. Raises ValueError for one that does not end."""
+    found = bytearray()
+    while piece := response.read1(1 << 16):
+        found += piece
+        if len(found) > _MOST_BYTES or time.monotonic() > until:
+            raise ValueError("its answer does not end")
+    return bytes(found)
 
 
 def _low(speedup: Mapping[str, Any] | None) -> float | None:
@@ -214,7 +226,7 @@ def _rollout(found: Mapping[str, Any]) -> ServedRollout:
 
 def _problem(error: urllib.error.HTTPError) -> str:
     try:
-        problem = json.load(error)
+        problem = json.loads(_body(error, time.monotonic() + _ANSWER_S))
         return f"{problem['error']} — {problem['fix']}"
     except (OSError, ValueError, KeyError, TypeError):
         return f"HTTP {error.code}"

@@ -21,8 +21,8 @@ from kernelwright.kernelbench.remote.wire import (
     EffortOf,
     EvaluationRequest,
     EvaluationResult,
+    Reply,
     SentTask,
-    Text,
 )
 from kernelwright.rl_training.serving.evaluator.guards import Client, RewardUnknown
 from kernelwright.rl_training.serving.evaluator.queue import EvaluationQueue
@@ -33,9 +33,9 @@ SchemeName = Annotated[str, Query(description="Scheme of the reward.", max_lengt
 
 
 class OpenRlhfRequest(BaseModel):
-    """Request of OpenRLHF: prompts with their replies, prompts, and labels."""
+    """Request of OpenRLHF: prompts with their replies, prompts, and labels. Replies may be of any length."""
 
-    query: list[Row] = Field(min_length=1, max_length=1024)
+    query: list[str] = Field(min_length=1, max_length=1024)
     prompts: list[Row]
     labels: list[Row]
 
@@ -52,7 +52,7 @@ class SlimeRequest(BaseModel):
     """Request of slime: one sample."""
 
     prompt: Row | list[dict[str, object]] = ""
-    response: Text
+    response: Reply
     label: Row
 
 
@@ -114,9 +114,7 @@ def _request(
 ) -> EvaluationRequest:
     try:
         task = SentTask.model_validate_json(label) if label.startswith("{") else label
-        return EvaluationRequest(
-            task=task, reply=reply or " ", scheme=scheme, effort=effort, language=language
-        )
+        return EvaluationRequest(task=task, reply=reply, scheme=scheme, effort=effort, language=language)
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(

@@ -218,10 +218,13 @@ class EvaluationQueue:
                     yield found
 
     def stop(self) -> None:
-        """Begin nothing more; the ledger keeps what is left."""
+        """Begin nothing more; the ledger keeps what is left, and who was to be told of its end is told so."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            watched = tuple(self._watchers)
+        with suppress(StorageError):
+            self._tell(watched)
 
     def close(self, seconds: float = 10.0) -> None:
         """Stop, and wait for what is under way, at most that long."""
@@ -231,16 +234,24 @@ class EvaluationQueue:
             thread.join(max(0.0, until - time.monotonic()))
 
     def when_ended(self, id: str, client: str, tell: Callable[[EvaluationResult], None]) -> None:
-        """Have `tell` called once, with the result of a request, when it has ended; at once if it has."""
+        """Have `tell` called once, with the result of a request, when it has ended; at once if it has.
+
+        A request that a stopped server leaves to the next start has no verdict here.
+        """
 
         def look(_: str = id) -> None:
             found = self.find(id, client)
-            if found is None or found.state not in ENDED:
+            if found is None:
                 return
+            if found.state not in ENDED:
+                if not self._closed:
+                    return
+                found = self._grade.without_verdict(found.task, "evaluator", "the server was stopped")
             with self._changed:
                 watchers = self._watchers.get(id, [])
-                if look in watchers:
-                    watchers.remove(look)
+                if look not in watchers:
+                    return  # another thread looked at the same time, and tells it
+                watchers.remove(look)
                 if not watchers:
                     self._watchers.pop(id, None)
             tell(found)
@@ -313,7 +324,8 @@ class EvaluationQueue:
             job.tries += 1
             ids = tuple(job.requests)
             self._insist(partial(self._ledger.count_tries, ids, 1))
-        self._tell(ids)
+        with suppress(StorageError):  # they are told again at its end
+            self._tell(ids)
         return job
 
     def _insist(self, write: Callable[[], object]) -> None:

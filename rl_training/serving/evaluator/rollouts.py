@@ -19,7 +19,7 @@ from kernelwright.agent.llm.session import languages_for
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import EFFORTS, QUICK
 from kernelwright.kernelbench.records import Language, Record
-from kernelwright.kernelbench.remote.wire import EffortOf, SentTask, TargetMachine, Text
+from kernelwright.kernelbench.remote.wire import EffortOf, Reply, SentTask, TargetMachine
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData
@@ -49,7 +49,7 @@ class RolloutRequest(Record):
 class RolloutReply(Record):
     """A reply. `turn`: its number, from 0; a reply that is sent again with its number counts once."""
 
-    reply: Text
+    reply: Reply
     turn: int | None = Field(default=None, ge=0, lt=MOST_TURNS)
 
 

@@ -6,6 +6,7 @@ from email.utils import formatdate
 
 import pytest
 
+from kernelwright.agent.llm.endpoint import client
 from kernelwright.agent.llm.endpoint.client import OpenAIModel
 from kernelwright.agent.llm.endpoint.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import (
@@ -140,6 +141,26 @@ def test_an_attempt_that_trickles_on_is_given_up(endpoint: FakeEndpoint) -> None
     endpoint.say(Reply("x" * 100, pieces=100, pause_s=0.1), "in time")
     completion = completed(endpoint, call_s=1.0)
     assert completion.text == "in time" and completion.usage.estimated
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"x" * 10**6, b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n' * 2000],
+    ids=["a line", "events"],
+)
+def test_an_endless_answer_is_cut_and_asked_for_again(
+    endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    monkeypatch.setattr(client, "_MOST_IN_A_LINE", 10_000)
+    monkeypatch.setattr(client, "_MOST_A_TOKEN", 0)
+    endpoint.say(RawResponse(body), "whole")
+    completion = completed(endpoint)
+    assert completion.text == "whole" and completion.attempts == 2
+    endpoint.say(*[RawResponse(body)] * 3)
+    with pytest.raises(
+        ModelAbsent, match=r"no answer in 3 attempts: the answer does not end: \d+ characters"
+    ):
+        completed(endpoint)
 
 
 def test_patience_ends(endpoint: FakeEndpoint) -> None:

@@ -157,6 +157,7 @@ def served(database: Path, pool: FilePool | None = None, port: int = 0, **option
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()
         while not server.started:
+            assert thread.is_alive(), "the server did not start"
             time.sleep(0.01)
         try:
             yield address
@@ -164,7 +165,8 @@ def served(database: Path, pool: FilePool | None = None, port: int = 0, **option
             server.should_exit = True
             if made.grader.pool.gate is not None:  # type: ignore[attr-defined]
                 made.grader.pool.gate.set()  # type: ignore[attr-defined]
-            thread.join()
+            thread.join(60)
+            assert not thread.is_alive(), "the server does not end"
 
 
 @contextmanager
