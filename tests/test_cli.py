@@ -109,7 +109,7 @@ SURFACE = {
     },
     "train demo": {"--out", "--space", "--seeds", "--short", "--json", "--config"},
     "train evaluate": {
-        "--model", "--base", "--cpu", "--data", "--split", "--held-out-share", "--target", "--evaluator", "--evaluator-token",
+        "--model", "--base", "--cpu", "--data", "--split", "--held-out-share", "--target", "--evaluator", "--evaluator-token", "--cluster",
         "--samples", "--temperature", "--top-p", "--max-completion", "--at-once", "--seed", "--out", "--json", "--config",
     },
     "train push": {"folder", "repository", "--public", "--message", "--json", "--config"},

@@ -10,9 +10,9 @@ import typer
 from pydantic import Field
 from rich.console import Console
 
-from kernelwright.kernelbench.cli import Json, TargetNames
+from kernelwright.kernelbench.cli import Json
 from kernelwright.kernelbench.options import Section, command
-from kernelwright.kernelbench.remote.options import Cluster, Servers, ServerToken
+from kernelwright.rl_training.environment.place import RewardPlaceOptions
 from kernelwright.rl_training.trainers.options import Reward, Sources
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CheckedTaskOptions(Section):
-    """Tasks, their reward, and where kernels are evaluated."""
+    """Tasks and their reward."""
 
     data: Sources
     reward: Reward = "log-speedup"
@@ -29,10 +29,6 @@ class CheckedTaskOptions(Section):
         Field(ge=1),
         typer.Option(metavar="N", help="Tasks to check, the first ones.", show_default="all"),
     ] = None
-    target: TargetNames = "cpu"
-    servers: Servers = ()
-    server_token: ServerToken = None
-    cluster: Cluster = None
     as_json: Json = False
 
 
@@ -40,6 +36,7 @@ class CheckConfig(Section):
     """Options of `kernelwright train check`."""
 
     tasks: CheckedTaskOptions
+    evaluation: RewardPlaceOptions = RewardPlaceOptions()
 
 
 @command(CheckConfig)
@@ -49,17 +46,13 @@ def check(config: CheckConfig) -> None:
     The kernel that won in the runs must be as fast as it was; the reference, unchanged, renamed or with a
     kernel that nobody calls, must earn what a wrong file earns. Exit status 1 if a task does otherwise.
     """
-    from kernelwright.agent.options.evaluation import EvaluationOptions
     from kernelwright.agent.profiled import ProfilingPool
     from kernelwright.rl_training.environment.gold import gold_check
     from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.scheme import scheme_of
     from kernelwright.rl_training.tasks import tasks_of_device
 
-    asked = config.tasks
-    place = EvaluationOptions(
-        target=asked.target, servers=asked.servers, server_token=asked.server_token, cluster=asked.cluster
-    ).resolved()
+    asked, place = config.tasks, config.evaluation.resolved()
     scheme, given = scheme_of(asked.reward), tasks_of_device(asked.data, 0, place.device)
     chosen = [*given.train, *given.test][: asked.most]
     console = Console(stderr=asked.as_json, highlight=False)

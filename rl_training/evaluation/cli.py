@@ -10,10 +10,10 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.kernelbench.cli import Json, TargetNames
+from kernelwright.kernelbench.cli import Json
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.options import Section, command
-from kernelwright.kernelbench.remote.options import Servers, ServerToken
+from kernelwright.rl_training.environment.place import RewardPlaceOptions
 from kernelwright.rl_training.trainers.options import Sources
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class EvaluatedPolicyOptions(Section):
 
 
 class EvaluatedTaskOptions(Section):
-    """Tasks, and where kernels are evaluated."""
+    """Tasks to evaluate the policy on."""
 
     data: Sources
     split: Annotated[
@@ -42,9 +42,6 @@ class EvaluatedTaskOptions(Section):
     held_out_share: Annotated[
         float, Field(ge=0, lt=1), typer.Option(help="Share of the runs' tasks that was held out.")
     ] = 0.0
-    target: TargetNames = "cpu"
-    servers: Servers = ()
-    server_token: ServerToken = None
 
 
 class SamplingOptions(Section):
@@ -72,6 +69,7 @@ class EvaluateConfig(Section):
 
     policy: EvaluatedPolicyOptions
     tasks: EvaluatedTaskOptions
+    evaluation: RewardPlaceOptions = RewardPlaceOptions()
     sampling: SamplingOptions = SamplingOptions()
     output: EvaluationOutputOptions
 
@@ -84,19 +82,10 @@ def evaluate(config: EvaluateConfig) -> None:
     command again to resume after a kill.
     """
     from kernelwright.agent.profiled import ProfilingPool
-    from kernelwright.kernelbench.devices import devices_of
-    from kernelwright.kernelbench.machine import cache_folder
-    from kernelwright.kernelbench.remote.evaluator import connect
-    from kernelwright.kernelbench.remote.options import read_token, servers_target
-    from kernelwright.kernelbench.without_gpu import start_evaluator
     from kernelwright.rl_training.trainers.policy import quiet, require
 
-    tasks, policy = config.tasks, config.policy
-    servers, token = tasks.servers, tasks.server_token
-    devices: tuple[str, ...] = (
-        (servers_target(servers, token, target=tasks.target).device,) if servers else devices_of(tasks.target)
-    )
-    chosen = _chosen(tasks, config.sampling.seed, devices[0])
+    tasks, policy, place = config.tasks, config.policy, config.evaluation.resolved()
+    chosen = _chosen(tasks, config.sampling.seed, place.device)
     require()
     quiet()
     from kernelwright.rl_training import new_folder
@@ -116,12 +105,9 @@ def evaluate(config: EvaluateConfig) -> None:
         inputs = {each.task.id: each.task.sha256 for each in chosen}
         for name in names.values():
             inputs |= hashes(sorted(Path(name).glob("*.safetensors")))
+        evaluator = stack.enter_context(place.evaluator())
+        inputs |= config.evaluation.machine(evaluator)
         stack.enter_context(tracked(out, "evaluate", settings, {"sampling": settings.seed}, inputs))
-        evaluator = stack.enter_context(
-            connect(servers, read_token(token), cache=cache_folder())
-            if servers
-            else start_evaluator(cache=cache_folder(), devices=devices)
-        )
         pool = MeasuredPool(stack.enter_context(ProfilingPool(evaluator)), out / "measured.jsonl")
         evaluation = PolicyEvaluation(chosen, pool, settings, ReplyFile(out / REPLIES))
         graded = {}

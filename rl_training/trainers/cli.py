@@ -1,6 +1,5 @@
 """`kernelwright train sft` and `kernelwright train rl`."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -93,13 +92,7 @@ def rl(config: RlConfig) -> None:
     Writes DIR/policy, a model's folder, DIR/trajectories, and all files that `kernelwright report DIR` shows.
     Give the same command again to resume after a kill.
     """
-    from kernelwright.agent.options.evaluation import EvaluationOptions
     from kernelwright.agent.profiled import ProfilingPool
-    from kernelwright.kernelbench.devices import devices_of
-    from kernelwright.kernelbench.machine import cache_folder
-    from kernelwright.kernelbench.remote.evaluator import connect
-    from kernelwright.kernelbench.remote.options import check_place, read_token, servers_target
-    from kernelwright.kernelbench.without_gpu import start_evaluator
     from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.hacks import HackMemory
     from kernelwright.rl_training.rewards.scheme import scheme_of
@@ -107,19 +100,8 @@ def rl(config: RlConfig) -> None:
 
     rollouts, algorithm, updates = config.rollouts, config.algorithm, config.updates
     seed, data = updates.seed, rollouts.data
-    servers, token = rollouts.servers, rollouts.server_token
-    check_place(servers, rollouts.cluster)
-    on_cluster = EvaluationOptions(target=rollouts.target, cluster=rollouts.cluster, profilers="quick")
-    if servers:
-        on_servers = servers_target(servers, token, target=rollouts.target)
-        devices: tuple[str, ...] = (on_servers.device,)
-    elif rollouts.cluster is not None:
-        devices_of(rollouts.target)  # refuses a chip that kernels are only built for
-        on_cluster = on_cluster.resolved()
-        devices = (on_cluster.device,)
-    else:
-        devices = devices_of(rollouts.target)
-    scheme, given = scheme_of(algorithm.reward), tasks_of_device(data, seed, devices[0])
+    place = config.evaluation.resolved()
+    scheme, given = scheme_of(algorithm.reward), tasks_of_device(data, seed, place.device)
     tasks = given.train
     _check_held_out(config, given)
     _quiet()
@@ -178,20 +160,10 @@ def rl(config: RlConfig) -> None:
             load()  # what is wrong with it shows before an evaluator starts
             inputs = hashes(sorted(Path(model).glob("*.safetensors")))
             inputs |= {each.task.id: each.task.sha256 for each in tasks}
-            if servers:  # rewards of other machines do not go into one training
-                machine = on_servers.fingerprint.model_dump_json()
-                inputs["the machine of --evaluator"] = hashlib.sha256(machine.encode()).hexdigest()
-            nodes = stack.enter_context(on_cluster.evaluator()) if rollouts.cluster is not None else None
-            if nodes is not None:
-                machine = nodes.target.fingerprint.model_dump_json()
-                inputs["the machine of --cluster"] = hashlib.sha256(machine.encode()).hexdigest()
+            evaluator = stack.enter_context(place.evaluator())
+            inputs |= config.evaluation.machine(evaluator)
             method = f"rl {algorithm.estimator}"
             stack.enter_context(tracked(out, method, settings, {"training": seed}, inputs))
-            evaluator = nodes or stack.enter_context(
-                connect(servers, read_token(token), cache=cache_folder())
-                if servers
-                else start_evaluator(cache=cache_folder(), devices=devices)
-            )
             pool = stack.enter_context(ProfilingPool(evaluator))
             hacks = stack.enter_context(HackMemory(out / "hacks.db"))
             for known in _runs(data):

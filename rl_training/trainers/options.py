@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 from pydantic import Field
 
-from kernelwright.kernelbench.cli import Json, TargetNames
+from kernelwright.kernelbench.cli import Json
 from kernelwright.kernelbench.options import Section
-from kernelwright.kernelbench.remote.options import Cluster, Servers, ServerToken
+from kernelwright.rl_training.environment.place import RewardPlaceOptions
 from kernelwright.rl_training.tracking.trackers import Tracking
 from kernelwright.rl_training.trainers.precision import Precision, usual
 
@@ -257,10 +257,6 @@ class RolloutOptions(Section):
         str | None,
         typer.Option(metavar="URL", help="Address of `trl vllm-serve`.", show_default="port 8000, here"),
     ] = None
-    target: TargetNames = "cpu"
-    servers: Servers = ()
-    server_token: ServerToken = None
-    cluster: Cluster = None
 
 
 class HeldOutOptions(Section):
@@ -277,6 +273,7 @@ class HeldOutOptions(Section):
 class RlConfig(Section):
     policy: TrainedPolicyOptions
     rollouts: RolloutOptions
+    evaluation: RewardPlaceOptions = RewardPlaceOptions()
     held_out: HeldOutOptions = HeldOutOptions()
     algorithm: AlgorithmOptions = AlgorithmOptions()
     updates: RlUpdateOptions = RlUpdateOptions()

@@ -30,10 +30,12 @@ from kernelwright.kernelbench.records import (
     Target,
     Task,
     Verdict,
+    Work,
 )
 from kernelwright.kernelbench.remote.cluster import slot
 from kernelwright.kernelbench.remote.cluster.nodes import RESOURCE
 from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import WORK
 
 STORE_BYTES = 80 << 20
 ROOT = Path(__file__).parents[3]  # of `tests`, which actors import
@@ -114,6 +116,9 @@ class CostlyPool:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    def work(self, task: Task) -> Work:
+        return WORK
+
     def abort(self) -> None:
         self._stopped.set()
 
@@ -139,8 +144,10 @@ class CostlySlot:
 
 
 @contextmanager
-def costly_slot(*, folder: Path, seconds: float = 0.02, chips: dict[str, str] | None = None) -> Iterator[Any]:
-    """Start a slot. `chips`: of nodes, by Ray's id, that have another."""
+def costly_slot(
+    *, folder: Path, seconds: float = 0.02, chips: dict[str, str] | None = None, **_: object
+) -> Iterator[Any]:
+    """Start a slot. `chips`: of nodes, by Ray's id, that have another. The rest is what commands ask for."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
