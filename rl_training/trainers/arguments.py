@@ -19,6 +19,8 @@ NOT_TRACKED: Mapping[str, str] = {"report_to": "none"}
 
 def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of any `TrainingArguments`. `reporting`: from `trackers.reporting`."""
+    import torch
+
     return {
         **reporting,
         "output_dir": str(out),
@@ -42,6 +44,7 @@ def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str
         "logging_steps": 1,
         "disable_tqdm": True,
         "dataloader_num_workers": 0,
+        "dataloader_pin_memory": torch.cuda.is_available(),  # else torch warns that it cannot
     }
 
 
