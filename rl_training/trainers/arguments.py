@@ -50,6 +50,8 @@ def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str
 
 def require_runnable(settings: TrainingSettings) -> None:
     """Raise UsageError if this machine cannot train so, MissingPrerequisite for a package."""
+    import torch
+
     vllm = settings.vllm if isinstance(settings, OnlineSettings) else "none"
     if vllm != "none":
         _require("vllm", f"--vllm {vllm}", "leave --vllm out")
@@ -59,6 +61,11 @@ def require_runnable(settings: TrainingSettings) -> None:
         if not Path(settings.deepspeed).is_file():
             raise UsageError(
                 f"--deepspeed {settings.deepspeed}: the file does not exist", "give a DeepSpeed configuration"
+            )
+        if settings.cpu or not torch.cuda.is_available():  # it is left out, or each process is alone
+            raise UsageError(
+                "--deepspeed: accelerate uses DeepSpeed on GPUs alone",
+                "leave it out, or --cpu where there is one",
             )
         _require("deepspeed", "--deepspeed", "leave it out")
     _require_optimizer(settings.optimizer)

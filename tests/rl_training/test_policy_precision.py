@@ -133,6 +133,7 @@ def test_the_usual_precision(monkeypatch: pytest.MonkeyPatch, new: bool) -> None
             "--vllm colocate needs the package vllm — pip install vllm",
         ),
         ({"deepspeed": "/nowhere.json"}, UsageError, "--deepspeed /nowhere.json: the file does not exist"),
+        ({"deepspeed": __file__}, UsageError, "--deepspeed: accelerate uses DeepSpeed on GPUs alone — leave"),
         ({"precision": "bf16-mixed", "cpu": False}, UsageError, "no GPU of this machine supports bf16"),
     ],
     ids=str,

@@ -1,5 +1,6 @@
 """Training in several processes: the same weights as in one, and one of them alone grades and writes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.rl_training.trainers.processes import from_first, share_of
 from tests.helpers.rl_training import tiny_policy
-from tests.helpers.rl_training.distributed import FSDP2, launch
+from tests.helpers.rl_training.distributed import FSDP2, ZERO, launch
 
 pytest.importorskip("trl")
 from safetensors.torch import load_file
@@ -84,6 +85,30 @@ def test_sharded_weights_are_those_of_one_process(tmp_path: Path) -> None:
     moved = max(float((one[name] - first[name]).abs().max()) for name in one)
     apart = max(float((one[name] - sharded[name]).abs().max()) for name in one)
     assert apart < 1e-3 * moved, (apart, moved)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
+def test_weights_by_zero_are_those_of_one_process(stage: int, tmp_path: Path) -> None:
+    """With DeepSpeed, which few have installed, over gloo; the second run writes replies and goes on."""
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: pip install deepspeed")
+    model = tiny_policy.save(tmp_path / "tiny", tiny_policy.BRIEF_CHAT)
+    sharding = {"stage": stage, "stage3_gather_16bit_weights_on_model_save": True}
+    auto = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+    file = tmp_path / "zero.json"
+    file.write_text(json.dumps({"zero_optimization": sharding} | dict.fromkeys(auto, "auto")))
+    arranged = {"steps": 2, "batch": 8, "micro_batch": 4}
+    launch(1, model, tmp_path / "one", **arranged)
+    launch(2, model, tmp_path / "zero", ZERO, **arranged, deepspeed=str(file), cpu=False)
+    first, one, zero = (
+        load_file(folder / "model.safetensors")
+        for folder in (model, tmp_path / "one" / "policy", tmp_path / "zero" / "policy")
+    )
+    moved = max(float((one[name] - first[name]).abs().max()) for name in one)
+    apart = max(float((one[name] - zero[name]).abs().max()) for name in one)
+    assert apart < 1e-3 * moved, (apart, moved)
+    longer = arranged | {"steps": 3, "samples": True, "deepspeed": str(file), "cpu": False}
+    assert "process 0: 3 steps, 8 replies graded" in launch(2, model, tmp_path / "zero", ZERO, **longer)
 
 
 @pytest.mark.slow

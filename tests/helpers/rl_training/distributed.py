@@ -19,6 +19,8 @@ FSDP2 = {
     "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
 }
 
+ZERO = {"DS_ACCELERATOR": "cpu"}
+
 
 def launch(
     processes: int,
@@ -66,6 +68,14 @@ def _shard_on_cpus() -> None:
     AcceleratorState.__init__ = begin_sharded
 
 
+def _deepspeed_on_cpus() -> None:
+    """Let accelerate use DeepSpeed over gloo: it takes processes without GPUs for one alone, or leaves it out."""
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+
+    PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_CPU)
+
+
 def main() -> None:
     import torch
 
@@ -91,6 +101,8 @@ def main() -> None:
         online_run.OnlineTrainer = Scripted  # type: ignore[misc]
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
         _shard_on_cpus()
+    if "deepspeed" in changed:
+        _deepspeed_on_cpus()
     torch.manual_seed(0)
     done = run(settings(model, **changed), out, pool)
     print(f"process {rank()}: {done.steps} steps, {len(pool.seen)} replies graded")
