@@ -58,7 +58,7 @@ def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float
     # The tokenizer first: what is wrong with it shows before weights are read.
     tokenizer = load_tokenizer(name)
     model = _read(name, lambda: _model(name, dtype))
-    rows = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]  # ZeRO-3 empties weights
+    rows = int(model.get_input_embeddings().num_embeddings)  # of weights that ZeRO-3 has emptied, too
     if len(tokenizer) > rows:
         raise UsageError(
             f"{name}: its tokenizer has {len(tokenizer)} tokens, the model {rows}",
