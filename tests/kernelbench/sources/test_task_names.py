@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,3 +331,27 @@ def test_neither_task_code_nor_torch_is_imported(write: Write) -> None:
     subprocess.run(
         [sys.executable, "-c", program], check=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
     )
+
+
+class TestProducts:
+    def test_sizes_are_those_of_the_name(self) -> None:
+        (task,) = resolve(["hgemm:64_300_96"])
+        assert task.id == "hgemm:64_300_96" and "M = 64\nN = 300\nK = 96\n" in task.source
+
+    def test_stars_stand_for_the_grid(self) -> None:
+        found = ids("hgemm:64_*_4096")
+        assert len(found) == 10 and found[0] == "hgemm:64_64_4096" and found[-1] == "hgemm:64_16384_4096"
+        assert len(ids("hgemm")) == 1000
+
+    def test_the_right_matrix_may_lie_by_columns(self) -> None:
+        (task,) = resolve(["hgemm:8_16_32"], overrides={"COLUMN_MAJOR": "True"})
+        module: dict[str, Any] = {}
+        exec(task.source, module)
+        a, b = module["get_inputs"]()
+        assert a.shape == (8, 32) and b.shape == (32, 16) and b.stride() == (1, 32)
+        assert module["Model"]()(a, b).dtype == a.dtype
+
+    @pytest.mark.parametrize("name", ["hgemm:64_64", "hgemm:64_64_0", "hgemm:a_b_c", "hgemm:64x64x64"])
+    def test_anything_else_is_unknown(self, name: str) -> None:
+        with pytest.raises(UnknownTaskError, match="give three sizes, hgemm:M_N_K"):
+            ids(name)
