@@ -22,7 +22,7 @@ _NAME = re.compile(r"(?P<where>.+\.py|[A-Za-z_]\w*(\.\w+)*):(?P<name>[A-Za-z_][\
 def named_module(text: str) -> tuple[str, str] | None:
     """Return where a module is and its name, ("layers.py", "Block"); None for the name of another thing."""
     match = _NAME.fullmatch(text)
-    if match is None or match["where"] in ("builtin", "kernelbench", "file", "module"):
+    if match is None or match["where"] in ("builtin", "kernelbench", "hgemm", "file", "module"):
         return None
     if match["where"].endswith((".txt", ".parquet")):  # operators of a trace
         return None
