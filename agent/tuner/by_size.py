@@ -8,7 +8,7 @@ Of three sizes, by elements of an input, the winner and another candidate were m
     64,000     1        150          1.9 [1.8, 2.0]       1.3 [1.2, 1.4]
 
 The other is certainly faster at the smallest, and is worth 8 * 5 * (1 - 0.9 / 1.4) = 14 of 210 µs. It serves
-up to 2,828 elements, half way in between. The reference, whose speedup is 1, may be the other, too.
+up to 2,828 elements, half way on a log scale. The reference, whose speedup is 1, may be the other, too.
 """
 
 import math

@@ -35,7 +35,8 @@ static inline void amx_pack_beside(const float* x, int64_t stride, int64_t vecto
 }
 
 // Packs a panel: 16 rows of the left matrix, or 16 columns of the right one. For each 32 of the depth it has
-// three tiles of 1 KiB, of the high, the middle and the low parts. `apart`: the distance of its vectors; `step`: that of their elements; one of the two is 1.
+// three tiles of 1 KiB, of the high, the middle and the low parts. `apart`: the distance of its vectors; `step`:
+// that of their elements; one of the two is 1.
 // `beside`: a row of a tile is to be a pair of each vector, as the right matrix needs it, and not a vector.
 static inline void amx_pack(
     const float* x, int64_t apart, int64_t step, int64_t vectors, int64_t depth, bool beside, uint16_t* panel) {
