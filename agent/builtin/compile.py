@@ -29,6 +29,7 @@ from kernelwright.agent.builtin.passes.concat import concat
 from kernelwright.agent.builtin.passes.cse import cse
 from kernelwright.agent.builtin.passes.dead_code import dead_code
 from kernelwright.agent.builtin.passes.match_attention import with_fused_attention
+from kernelwright.agent.builtin.passes.one_hot import one_hot
 from kernelwright.agent.builtin.passes.permute_producers import permute_producers
 from kernelwright.agent.builtin.passes.placed_scans import placed_scans
 from kernelwright.agent.builtin.passes.prologues import prologues
@@ -48,6 +49,7 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     split_values,  # values that are read in parts are computed in parts
     concat,  # concatenations are computed in place
     split_values,  # again: their pieces may be parts of values
+    one_hot,  # sums of rows with one number are that number
     dead_code,  # what nobody reads is not computed
     repeated,  # cheap values that are read again and again are computed there
     cse,  # again: pieces, and readers, may ask for the same
