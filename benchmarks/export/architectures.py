@@ -100,14 +100,17 @@ def _check(name: str) -> None:
     packaged = folder / _PACKAGED
     if not packaged.exists():
         write_atomically(packaged, json.dumps(_prepared(name, folder), indent=1) + "\n")
-    package = json.loads(packaged.read_text())["package"]
-    if not package:
+    written = json.loads(packaged.read_text())["package"]
+    if not written:
         return
+    package = str(folder / "package" / Path(written).name)  # the folder may have moved since
     results = folder / _RESULTS
     done = subprocess.run([sys.executable, "-W", "ignore", str(_SCRIPT), name, package, str(results)])
     if done.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT):
         known = json.loads(results.read_text()) if results.exists() else {}
-        what = next(each for each in ("calls", *_CHECKS) if each not in known)
+        what = next((each for each in ("calls", *_CHECKS) if each not in known), "")
+        if not what:
+            done.check_returncode()
         why = f"it ended its process with status {done.returncode}"
         write_atomically(results, json.dumps({**known, what: why}, indent=1) + "\n")
         _check(name)

@@ -11,7 +11,7 @@ is lowered to
     %one = where(%eq[512, 32000], %g[512×1, 32000×0], 0.0) : float32[512, 32000]
     %sum_1 = reduce sum(%one[512, 32000], axes [1]) : float32[512, 1]
 
-and 32,000 comparisons and additions of each row become two comparisons:
+and for the sum, 32,000 comparisons and additions of each row become two comparisons:
 
     %least = ge(%index[512, 1], 0) in int64 : bool[512, 1]
     %most = lt(%index[512, 1], 32000) in int64 : bool[512, 1]
@@ -61,6 +61,8 @@ def _picked(total: Reduce, made: dict[str, Statement], program: Program) -> list
         return None
     equal = made.get(condition.base) if isinstance(condition, View) and condition.linear else None
     if not isinstance(equal, Compute) or equal.op != "eq" or equal.shape != rows or zero != Constant(0.0):
+        return None
+    if equal.compute_dtype not in ("int32", "int64"):  # 2.5 is within the row, and at no place of it
         return None
     axis = total.dims[0]
     for places, index in (equal.operands, equal.operands[::-1]):
